@@ -1,0 +1,82 @@
+"""What the engine knows about lanes, so that policies need not.
+
+Policies are written for one lane; ``simulate`` maps them over a leading axis of lanes. Two things make that fast.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.custom_batching import custom_vmap
+from jax.experimental.layout import Layout, with_layout_constraint
+
+from jaxrank.types import Array
+
+T = TypeVar("T")
+
+_GROUP = 64  # lanes that take a rare branch together
+
+
+def lanes_minor(x: Array) -> Array:
+    """Lays [lanes, …] out with the lanes next to each other in memory.
+
+    Logically the lane axis comes first, as vmap wants it; physically it is last. So one-lane code over short axes
+    becomes vector code over lanes: 5 times faster on a CPU for a step like BubbleRank's.
+    """
+    return with_layout_constraint(x, Layout(major_to_minor=(*range(1, x.ndim), 0))) if x.ndim > 1 else x
+
+
+def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any) -> T:
+    """``branch(operand, *args)`` where ``predicate``, else ``operand``: a cond that stays cheap under vmap.
+
+    vmap turns ``lax.cond`` into "both branches, everywhere". This one takes the lanes that need the branch out of the
+    batch, a group at a time, and puts the results back, so that its cost follows the number of such lanes.
+    ``branch`` must not close over traced values: pass them in ``args``.
+    """
+
+    @custom_vmap
+    def conditional(predicate, operand, args):
+        return jax.lax.cond(predicate, lambda: branch(operand, *args), lambda: operand)
+
+    @conditional.def_vmap
+    def batched(axis_size, in_batched, predicate, operand, args):
+        predicate_batched, operand_batched, args_batched = in_batched
+        all_batched = jax.tree.map(lambda _: True, operand)
+        if not predicate_batched:  # the same answer in every lane: a plain cond
+            mapped = jax.vmap(branch, in_axes=_in_axes((operand_batched, *args_batched)), axis_size=axis_size)
+            operand = _broadcast(axis_size, operand_batched, operand)
+            return jax.lax.cond(predicate, lambda: mapped(operand, *args), lambda: operand), all_batched
+        operand = _broadcast(axis_size, operand_batched, operand)
+        args = _broadcast(axis_size, args_batched, args)
+        return _by_groups(predicate, branch, operand, args), all_batched
+
+    return conditional(predicate, operand, args)
+
+
+def _by_groups(predicate: Array, branch: Callable[..., T], operand: T, args: Any) -> T:
+    group = min(_GROUP, predicate.shape[0])
+
+    def some_left(carry):
+        return carry[0].any()
+
+    def take_group(carry):
+        waiting, operand = carry
+        operand = jax.tree.map(lanes_minor, operand)
+        (lanes,) = jnp.nonzero(waiting, size=group, fill_value=predicate.shape[0])
+        gather = partial(jax.tree.map, lambda x: x.at[lanes].get(mode="clip"))
+        done = jax.vmap(branch)(gather(operand), *gather(args))
+        operand = jax.tree.map(lambda x, y: x.at[lanes].set(y, mode="drop"), operand, done)
+        return waiting.at[lanes].set(False, mode="drop"), jax.tree.map(lanes_minor, operand)
+
+    operand = jax.tree.map(lanes_minor, operand)
+    return jax.tree.map(lanes_minor, jax.lax.while_loop(some_left, take_group, (predicate, operand))[1])
+
+
+def _in_axes(batched: Any) -> Any:
+    return jax.tree.map(lambda b: 0 if b else None, batched)
+
+
+def _broadcast(axis_size: int, batched: Any, tree: Any) -> Any:
+    return jax.tree.map(lambda b, x: x if b else jnp.broadcast_to(x, (axis_size, *x.shape)), batched, tree)

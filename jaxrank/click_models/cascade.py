@@ -1,0 +1,52 @@
+"""The cascade model (CM): scan down, click the first attractive item and leave (Craswell et al., WSDM 2008)."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.numerics import exclusive, product_gap, safe_log
+from jaxrank.pytrees import array, probability, pytree
+from jaxrank.ranking import lookup, top_items
+from jaxrank.types import Array, Key
+
+
+@pytree
+class CascadeModel:
+    """The user clicks the first attractive item and does not look further.
+
+    χ(R, k) = Π_{i<k} (1 − α(R_i)), and the reward is the probability of a click, 1 − Π (1 − α(R_k))
+    (BubbleRank, Sec. 2.1).
+
+    Args:
+      attraction: α [L], or [queries, L].
+    """
+
+    attraction: Array = array(ndim=1, check=probability)
+
+    def sample(self, key: Key, ranking: Array) -> Array:
+        """One uniform u a session: the click is on the first k with Π_{i≤k} (1 − α(R_i)) ≤ u."""
+        stopped = jnp.cumprod(1 - lookup(self.attraction, ranking)) <= jax.random.uniform(key)
+        return stopped & ~exclusive(stopped, False)
+
+    def click_probability(self, ranking: Array) -> Array:
+        return self.examination_probability(ranking) * lookup(self.attraction, ranking)
+
+    def examination_probability(self, ranking: Array) -> Array:
+        return exclusive(jnp.cumprod(1 - lookup(self.attraction, ranking)), 1)
+
+    def reward(self, ranking: Array, top: int | None = None) -> Array:
+        return 1 - jnp.prod(1 - lookup(self.attraction, ranking[:top]))
+
+    def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
+        """reward(better) − reward(worse), to the last digits."""
+        return product_gap(lookup(self.attraction, better[:top]), lookup(self.attraction, worse[:top]))
+
+    def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
+        """α descending, ties in item order. (Any order of the same first ``top`` items is as good.)"""
+        return top_items(self.attraction, list_size)
+
+    def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
+        """A second click has probability 0 in this model: each one costs log 1e-10."""
+        attraction = lookup(self.attraction, ranking)
+        examined = exclusive(jnp.cumsum(clicks), 0) == 0
+        if_examined = jnp.where(clicks, safe_log(attraction), safe_log(1 - attraction))
+        return jnp.sum(jnp.where(examined, if_examined, jnp.where(clicks, safe_log(jnp.zeros(())), 0)))

@@ -1,0 +1,66 @@
+"""The dependent click model (DCM): a cascade that may go on after a click (Guo et al., WSDM 2009)."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.click_models.position_based import pair_best
+from jaxrank.numerics import exclusive, product_gap, safe_log
+from jaxrank.pytrees import array, probability, pytree
+from jaxrank.ranking import lookup
+from jaxrank.types import Array, Key
+
+
+@pytree
+class DependentClickModel:
+    """The user scans down, clicks every attractive item, and after a click at k leaves with probability v_k.
+
+    χ(R, k) = Π_{i<k} (1 − v_i·α(R_i)); BubbleRank's Sec. 5.1 misprints it as Π (1 − v_i)·α(R_i). The reward is the
+    probability of an abandonment click, 1 − Π (1 − v_k·α(R_k)) (Katariya et al., ICML 2016).
+
+    Args:
+      attraction: α [L], or [queries, L].
+      termination: v [K], or [queries, K].
+    """
+
+    attraction: Array = array(ndim=1, check=probability)
+    termination: Array = array(ndim=1, check=probability)
+
+    def _abandonment(self, ranking: Array) -> Array:
+        """v_k·α(R_k): leaves after a click here, if it gets here."""
+        return self.termination[: ranking.shape[0]] * lookup(self.attraction, ranking)
+
+    def sample(self, key: Key, ranking: Array) -> Array:
+        """One uniform u a position: attracted if u < α, and attracted for good if u < v·α."""
+        u = jax.random.uniform(key, ranking.shape)
+        left = jnp.cumsum(u < self._abandonment(ranking)) > 0
+        return (u < lookup(self.attraction, ranking)) & ~exclusive(left, False)
+
+    def click_probability(self, ranking: Array) -> Array:
+        return self.examination_probability(ranking) * lookup(self.attraction, ranking)
+
+    def examination_probability(self, ranking: Array) -> Array:
+        return exclusive(jnp.cumprod(1 - self._abandonment(ranking)), 1)
+
+    def reward(self, ranking: Array, top: int | None = None) -> Array:
+        return 1 - jnp.prod(1 - self._abandonment(ranking[:top]))
+
+    def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
+        """reward(better) − reward(worse), to the last digits."""
+        return product_gap(self._abandonment(better[:top]), self._abandonment(worse[:top]))
+
+    def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
+        """The k-th largest α at the k-th largest v: −log(1 − vα) is supermodular, so sorted pairs are best."""
+        return pair_best(self.attraction, self.termination, list_size, top)
+
+    def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
+        """Below the last click l the user either left, with v_l, or found nothing attractive."""
+        attraction = lookup(self.attraction, ranking)
+        termination = self.termination[: ranking.shape[0]]
+        clicks_from_here = jnp.cumsum(clicks[::-1])[::-1]
+        below = clicks_from_here == 0  # all of them if there is no click
+        last = clicks & (clicks_from_here == 1)
+        above = jnp.where(clicks, safe_log(attraction), safe_log(1 - attraction))
+        went_on = jnp.where(clicks & ~last, safe_log(1 - termination), 0)
+        nothing_more = jnp.prod(jnp.where(below, 1 - attraction, 1))
+        left_at = jnp.sum(jnp.where(last, termination, 0))  # 0 if there is no click
+        return jnp.sum(jnp.where(below, 0, above + went_on)) + safe_log(left_at + (1 - left_at) * nothing_more)

@@ -1,0 +1,60 @@
+"""The position-based model (PBM): examine by position, click by item (Richardson et al., WWW 2007)."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.numerics import ordered_sum, safe_log
+from jaxrank.pytrees import array, probability, pytree
+from jaxrank.ranking import lookup, top_items
+from jaxrank.types import Array, Key
+
+
+def pair_best(attraction: Array, weight: Array, list_size: int, top: int | None = None) -> Array:
+    """int32[list_size]: the k-th largest α at the k-th largest of the first ``top`` weights, the rest α descending.
+
+    Fitted weights need not fall with the position, so α descending is not always optimal.
+    """
+    top = list_size if top is None else min(top, list_size)
+    items = top_items(attraction, list_size)
+    positions = top_items(weight[:top], top)
+    return items.at[positions].set(items[:top])
+
+
+@pytree
+class PositionBasedModel:
+    """Position k is examined with χ_k and, if examined, item i is clicked with α_i, independently.
+
+    The reward is the expected number of clicks, Σ χ_k·α(R_k) (BubbleRank, Sec. 2.1).
+
+    Args:
+      attraction: α [L], or [queries, L].
+      examination: χ [K], or [queries, K].
+    """
+
+    attraction: Array = array(ndim=1, check=probability)
+    examination: Array = array(ndim=1, check=probability)
+
+    def sample(self, key: Key, ranking: Array) -> Array:
+        return jax.random.uniform(key, ranking.shape) < self.click_probability(ranking)
+
+    def click_probability(self, ranking: Array) -> Array:
+        return self.examination_probability(ranking) * lookup(self.attraction, ranking)
+
+    def examination_probability(self, ranking: Array) -> Array:
+        return self.examination[: ranking.shape[0]]
+
+    def reward(self, ranking: Array, top: int | None = None) -> Array:
+        return ordered_sum(self.click_probability(ranking[:top]))
+
+    def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
+        """reward(better) − reward(worse), to the last digits."""
+        gap = lookup(self.attraction, better[:top]) - lookup(self.attraction, worse[:top])
+        return ordered_sum(self.examination_probability(better[:top]) * gap)
+
+    def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
+        """The k-th largest α at the k-th largest χ (rearrangement inequality)."""
+        return pair_best(self.attraction, self.examination, list_size, top)
+
+    def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
+        p = self.click_probability(ranking)
+        return jnp.sum(jnp.where(clicks, safe_log(p), safe_log(1 - p)))

@@ -1,0 +1,16 @@
+"""Measures of one displayed list against the truth."""
+
+import jax.numpy as jnp
+
+from jaxrank.ranking import inversions
+from jaxrank.types import Array
+
+
+def dcg(gains: Array) -> Array:
+    """float[K]: DCG@1, …, DCG@K of gains in list order, Σ gain_k / log₂(k + 1) (BubbleRank, App. B)."""
+    return jnp.cumsum(gains / jnp.log2(jnp.arange(gains.shape[0]) + 2.0))
+
+
+def violation(attraction: Array, base_inversions: Array) -> Array:
+    """int32[]: 1 if a list is unsafe, |V(R)| > |V(R₀)| + K/2 (BubbleRank, eq. 7), from α in list order."""
+    return (2 * inversions(attraction) > 2 * base_inversions + attraction.shape[0]).astype(jnp.int32)

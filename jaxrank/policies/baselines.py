@@ -1,0 +1,42 @@
+"""Policies that do not learn: the production list, a shuffle, the optimum."""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.pytrees import pytree
+from jaxrank.ranking import top_items
+from jaxrank.types import Array, Key, Query
+
+
+class _Stateless:
+    """Nothing to remember, nothing to learn."""
+
+    def init(self, key: Key, query: Query) -> tuple[()]:
+        return ()
+
+    def update(self, key: Key, state: tuple[()], query: Query, ranking: Array, clicks: Array) -> tuple[()]:
+        return state
+
+
+@pytree
+class StaticRanking(_Stateless):
+    """The base list for ever: "Baseline" of BubbleRank, Sec. 5.1."""
+
+    def rank(self, key: Key, state: tuple[()], query: Query) -> Array:
+        return query.base_ranking[: query.list_size]
+
+
+@pytree
+class RandomRanking(_Stateless):
+    """K of the L items in uniformly random order, anew at every step."""
+
+    def rank(self, key: Key, state: tuple[()], query: Query) -> Array:
+        return top_items(jax.random.bits(key, (query.num_items,), jnp.uint32), query.list_size)
+
+
+@pytree
+class OracleRanking(_Stateless):
+    """The optimal list: regret 0, the reference line."""
+
+    def rank(self, key: Key, state: tuple[()], query: Query) -> Array:
+        return query.optimal_ranking

@@ -1,0 +1,32 @@
+"""A progress bar on the host: steps, lane-steps per second, time left. Silent when nobody watches."""
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def progress_bar(title: str, num_steps: int, num_lanes: int, enabled: bool) -> Iterator[Callable[[int], None]]:
+    """Yields a function to call with the number of steps done."""
+    if not (enabled and sys.stderr.isatty()):
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task):
+            rate = (task.speed or 0.0) * num_lanes
+            return Text(f"{rate / 1e6:.2f} M lane-steps/s")
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
+        Rate(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=num_steps)
+        yield lambda done: bar.update(task, completed=done)

@@ -1,0 +1,195 @@
+"""Frozen dataclasses that are pytrees: the common form of click models, policies and environments.
+
+A field is one of
+
+- ``array(ndim)``: a leaf. ``ndim`` is its rank in ONE lane; a value with one leading axis more holds many
+  instances (queries of an environment, settings of a policy), and ``leaf_axes`` finds that axis again.
+- ``static()``: a shape or a switch, part of the tree's structure.
+- ``derived(ndim)``: a leaf computed from the others when the object is made.
+- anything else: a child pytree.
+
+Values are checked and converted on the host, once, when an object is made by its user. Unflattening (what jit, vmap,
+grad and pickle do) never runs the checks, so a tree of gradients or of tracers is as good as any other.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar, dataclass_transform
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Check = Callable[[np.ndarray], tuple[np.ndarray, str]]  # values -> (which are allowed, what is allowed)
+T = TypeVar("T")
+
+
+def finite(values: np.ndarray) -> tuple[np.ndarray, str]:
+    return np.isfinite(values), "finite"
+
+
+def probability(values: np.ndarray) -> tuple[np.ndarray, str]:
+    return (values >= 0) & (values <= 1), "in [0, 1]"
+
+
+def open_probability(values: np.ndarray) -> tuple[np.ndarray, str]:
+    return (values > 0) & (values < 1), "in (0, 1)"
+
+
+def positive(values: np.ndarray) -> tuple[np.ndarray, str]:
+    return np.isfinite(values) & (values > 0), "positive and finite"
+
+
+def non_negative(values: np.ndarray) -> tuple[np.ndarray, str]:
+    return np.isfinite(values) & (values >= 0), "non-negative and finite"
+
+
+def array(ndim: int, dtype: Any = float, check: Check = finite, default: Any = dataclasses.MISSING) -> Any:
+    """A leaf of rank ``ndim`` per lane. ``dtype=float`` is JAX's default float: float32, or float64 under x64."""
+    return dataclasses.field(default=default, metadata={"ndim": ndim, "dtype": dtype, "check": check})
+
+
+def static(default: Any = dataclasses.MISSING) -> Any:
+    """A shape or a switch: hashable, part of the structure."""
+    return dataclasses.field(default=default, metadata={"static": True})
+
+
+def derived(ndim: int) -> Any:
+    """A leaf that ``_derive`` computes when the object is made."""
+    return dataclasses.field(init=False, default=None, metadata={"ndim": ndim})
+
+
+@dataclass_transform(frozen_default=True, eq_default=True, field_specifiers=(array, static, derived))
+def pytree(cls: type[T]) -> type[T]:
+    """Makes ``cls`` a frozen dataclass and a pytree.
+
+    Two optional methods: ``_validate(self)`` checks fields against each other, ``_derive(self)`` returns a dict of
+    the derived leaves.
+    """
+    cls.__post_init__ = _post_init  # type: ignore[attr-defined]
+    cls.__repr__ = _repr  # type: ignore[assignment]
+    cls.__eq__ = _eq  # type: ignore[assignment]
+    cls.__hash__ = None  # type: ignore[assignment]
+    cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
+    fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    data = tuple(f.name for f in fields if not f.metadata.get("static"))
+    meta = tuple(f.name for f in fields if f.metadata.get("static"))
+
+    def flatten_with_keys(tree):
+        children = [(jax.tree_util.GetAttrKey(name), getattr(tree, name)) for name in data]
+        return children, tuple(getattr(tree, name) for name in meta)
+
+    def unflatten(aux, children):
+        tree = object.__new__(cls)
+        tree.__dict__.update(zip(meta, aux, strict=True))
+        tree.__dict__.update(zip(data, children, strict=True))
+        return tree
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten)
+    return cls
+
+
+def leaf_axes(tree: Any) -> list[int | None]:
+    """For every leaf, in the order of ``jax.tree.leaves``: 0 if it has an instance axis, None if it is shared."""
+    if not dataclasses.is_dataclass(tree):
+        return [None] * len(jax.tree.leaves(tree))
+    axes: list[int | None] = []
+    for f in dataclasses.fields(tree):
+        value = getattr(tree, f.name)
+        if f.metadata.get("static") or value is None:
+            continue
+        if "ndim" in f.metadata:
+            axes.append(0 if jnp.ndim(value) == f.metadata["ndim"] + 1 else None)
+        else:
+            axes.extend(leaf_axes(value))
+    return axes
+
+
+def num_instances(tree: Any) -> int | None:
+    """The size of the instance axis; None if no leaf has one."""
+    name = type(tree).__name__
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    sizes = {
+        f"{name}{jax.tree_util.keystr(path)}": leaf.shape[0]
+        for (path, leaf), axis in zip(leaves, leaf_axes(tree), strict=True)
+        if axis == 0
+    }
+    if len(set(sizes.values())) > 1:
+        listing = ", ".join(f"{key} has {size}" for key, size in sizes.items())
+        raise ValueError(f"{name}: leading (instance) axes must have one length; {listing}")
+    return next(iter(sizes.values()), None)
+
+
+def over_instances(function: Callable[[Any], Any], tree: Any) -> Any:
+    """``function`` of a one-lane ``tree``, mapped over the instance axis if there is one."""
+    leaves, treedef = jax.tree.flatten(tree)
+    axes = leaf_axes(tree)
+    if num_instances(tree) is None:
+        return function(tree)
+    return jax.vmap(lambda leaves: function(jax.tree.unflatten(treedef, leaves)), in_axes=(axes,))(leaves)
+
+
+def _post_init(self: Any) -> None:
+    for f in dataclasses.fields(self):
+        value = getattr(self, f.name)
+        if "check" in f.metadata and value is not None:
+            object.__setattr__(self, f.name, _checked_array(f"{type(self).__name__}.{f.name}", value, f.metadata))
+    num_instances(self)
+    if hasattr(self, "_validate"):
+        self._validate()
+    if hasattr(self, "_derive"):
+        for name, value in self._derive().items():
+            object.__setattr__(self, name, value)
+
+
+def _checked_array(name: str, value: Any, metadata: Any) -> Any:
+    ndim, dtype, check = metadata["ndim"], metadata["dtype"], metadata["check"]
+    if isinstance(value, jax.core.Tracer):
+        return value
+    try:
+        host = np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array of {ndim} or {ndim + 1} dimensions; {error}") from None
+    if host.dtype.kind not in ("iuf" if dtype is float else "iu"):
+        kind = "real numbers" if dtype is float else "integers"
+        raise ValueError(f"{name} must hold {kind}; got {value!r}")
+    if host.ndim not in (ndim, ndim + 1):
+        raise ValueError(
+            f"{name} must have {ndim} dimensions, or {ndim + 1} with an instance axis; got shape {host.shape}"
+        )
+    if 0 in host.shape:
+        raise ValueError(f"{name} must not be empty; got shape {host.shape}")
+    allowed, rule = check(host)
+    if not np.all(allowed):
+        index = tuple(int(i) for i in np.argwhere(~np.asarray(allowed))[0])
+        where = f" at index {index}" if index else ""
+        raise ValueError(f"{name} must be {rule}; got {host[index]}{where}")
+    if dtype is not float and (host.max() > np.iinfo(dtype).max or host.min() < np.iinfo(dtype).min):
+        raise ValueError(f"{name} must fit {np.dtype(dtype)}; got {host.max()}")
+    return jnp.asarray(value, dtype)
+
+
+def _repr(self: Any) -> str:
+    shown = []
+    for f in dataclasses.fields(self):
+        value = getattr(self, f.name)
+        if f.init and not (f.default is value or (f.metadata.get("static") and f.default == value)):
+            shown.append(f"{f.name}={_short(value)}")
+    return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _short(value: Any) -> str:
+    if not isinstance(value, jax.Array) or isinstance(value, jax.core.Tracer):
+        return repr(value)
+    if value.ndim == 0:
+        return f"{value.item():.7g}"
+    if value.size <= 10 and value.ndim == 1:
+        return "[" + ", ".join(f"{v:.4g}" for v in value.tolist()) + "]"
+    return f"{value.dtype}{list(value.shape)}"
+
+
+def _eq(self: Any, other: Any) -> bool:
+    if type(self) is not type(other):
+        return NotImplemented
+    (mine, my_tree), (theirs, their_tree) = jax.tree.flatten(self), jax.tree.flatten(other)
+    return my_tree == their_tree and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
