@@ -28,6 +28,29 @@ def lanes_minor(x: Array) -> Array:
     return with_layout_constraint(x, Layout(major_to_minor=(*range(1, x.ndim), 0))) if x.ndim > 1 else x
 
 
+@jax.custom_jvp
+def lane_vector(x: Array) -> Array:
+    """The identity for one lane; under vmap, ``lanes_minor``.
+
+    For intermediate results that end in a scalar: XLA gives those a layout of its own choice unless told.
+    """
+
+    @custom_vmap
+    def identity(x):
+        return x
+
+    @identity.def_vmap
+    def batched(axis_size, in_batched, x):
+        return (lanes_minor(x) if in_batched[0] else x), in_batched[0]
+
+    return identity(x)
+
+
+@lane_vector.defjvp
+def _lane_vector_jvp(primals, tangents):
+    return lane_vector(*primals), tangents[0]
+
+
 def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any) -> T:
     """``branch(operand, *args)`` where ``predicate``, else ``operand``: a cond that stays cheap under vmap.
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrank.batching import lane_vector
 from jaxrank.types import Array
 
 _SMALLEST = 1e-10  # what probability 0 counts as under a logarithm
@@ -26,7 +27,7 @@ def ordered_sum(terms: Array) -> Array:
 
 def exclusive(cumulative: Array, first: float | int | bool) -> Array:
     """Shifts a cumulative sum, product or any by one: position k holds what the positions above it add up to."""
-    return jnp.pad(cumulative[:-1], (1, 0), constant_values=first)
+    return lane_vector(jnp.pad(lane_vector(cumulative)[:-1], (1, 0), constant_values=first))
 
 
 def product_gap(better: Array, worse: Array) -> Array:

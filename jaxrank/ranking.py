@@ -6,6 +6,7 @@ sorts and reductions: it is elementwise, XLA fuses it, and it runs as vector cod
 
 import jax.numpy as jnp
 
+from jaxrank.batching import lane_vector
 from jaxrank.numerics import ordered_sum
 from jaxrank.types import Array
 
@@ -19,7 +20,7 @@ def lookup(values: Array, index: Array) -> Array:
     found = jnp.zeros(index.shape, values.dtype)
     for i in range(values.shape[0]):
         found = jnp.where(index == i, values[i], found)
-    return found
+    return lane_vector(found)
 
 
 def top_items(scores: Array, list_size: int) -> Array:
@@ -54,9 +55,8 @@ def complete(ranking: Array, num_items: int) -> Array:
 
 def inversions(values: Array) -> Array:
     """int32[]: pairs of positions whose lower one holds the larger value; ties never count."""
-    size = values.shape[0]
-    count = jnp.zeros(size, jnp.int32)
-    for distance in range(1, size):
+    total = jnp.int32(0)
+    for distance in range(1, values.shape[0]):
         wrong = values[:-distance] < values[distance:]
-        count += jnp.pad(wrong, (0, distance)).astype(jnp.int32)
-    return ordered_sum(count)
+        total += ordered_sum(lane_vector(wrong.astype(jnp.int32)))
+    return total

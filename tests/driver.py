@@ -1,0 +1,40 @@
+"""Runs a policy in an environment on one lane and keeps everything, so that a reference can be driven along."""
+
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank import random
+
+
+def record(policy, environment, num_steps, *, seed=0, draws=None, statistics=None):
+    """One lane, step by step, as ``simulate`` runs it.
+
+    ``draws(rank_key, update_key)`` returns the random numbers that the policy draws in a step; ``statistics(policy,
+    state)`` returns what to compare after it. Both are stacked over steps, as are rankings and clicks; ``first`` has
+    the draws and statistics of ``init``.
+    """
+    draws = draws or (lambda rank_key, update_key: ())
+    statistics = statistics or (lambda policy, state: ())
+    lane = random.lane_key(random.root_key(seed), jnp.int32(0), jnp.int32(0))
+
+    @jax.jit
+    def run(policy, environment):
+        def step(state, t):
+            query_key, rank_key, click_key, update_key = random.step_keys(lane, t)
+            query = environment.query(query_key, t)
+            ranking = policy.rank(rank_key, state, query)
+            clicks = environment.clicks(click_key, query, ranking)
+            state = policy.update(update_key, state, query, ranking, clicks)
+            return state, (ranking, clicks, draws(rank_key, update_key), statistics(policy, state))
+
+        query_key, rank_key, _, init_key = random.step_keys(lane, jnp.int32(0))
+        state = policy.init(init_key, environment.query(query_key, jnp.int32(0)))
+        first = SimpleNamespace(draws=draws(rank_key, init_key), statistics=statistics(policy, state))
+        return vars(first), jax.lax.scan(step, state, jnp.arange(1, num_steps + 1, dtype=jnp.int32))[1]
+
+    first, (rankings, clicks, drawn, stats) = jax.device_get(run(policy, environment))
+    return SimpleNamespace(
+        rankings=rankings, clicks=clicks, draws=drawn, statistics=stats, first=SimpleNamespace(**first)
+    )
