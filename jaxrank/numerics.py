@@ -41,6 +41,35 @@ def product_gap(better: Array, worse: Array) -> Array:
     return ordered_sum(above * (better - worse) * below)
 
 
+def bernoulli_kl(p: Array, q: Array) -> Array:
+    """KL(p ‖ q) of two Bernoulli distributions, with 0·log 0 = 0; infinite if q is 0 or 1 and p is not."""
+    return jax.scipy.special.rel_entr(p, q) + jax.scipy.special.rel_entr(1 - p, 1 - q)
+
+
+_BISECTIONS = 24  # halves [p, 1] down to float32's last digit
+
+
+def kl_upper(p: Array, level: Array) -> Array:
+    """max{q ≥ p : KL(p ‖ q) ≤ level}, elementwise."""
+    return _kl_bisect(p, level, far=jnp.ones_like(p))
+
+
+def kl_lower(p: Array, level: Array) -> Array:
+    """min{q ≤ p : KL(p ‖ q) ≤ level}, elementwise."""
+    return _kl_bisect(p, level, far=jnp.zeros_like(p))
+
+
+def _kl_bisect(p: Array, level: Array, far: Array) -> Array:
+    def halve(_, bracket):
+        near, far = bracket  # KL(p ‖ near) ≤ level < KL(p ‖ far), or far is the end of the interval
+        middle = (near + far) / 2
+        inside = bernoulli_kl(p, middle) <= level
+        return jnp.where(inside, middle, near), jnp.where(inside, far, middle)
+
+    near, far = jax.lax.fori_loop(0, _BISECTIONS, halve, (p, far))
+    return (near + far) / 2
+
+
 class CompensatedSum(NamedTuple):
     """Kahan's running sum: the error does not grow with the number of terms."""
 

@@ -91,10 +91,12 @@ class ClickBandit:
         return over_instances(truth, self)
 
     def query(self, key: Key, step: Array) -> Query:
+        examination = getattr(self.click_model, "examination", None)
         return Query(
             step=step,
             base_ranking=self.base_ranking,
             optimal_ranking=self.optimal_ranking,
+            examination=None if examination is None else examination[: self.list_size],
             num_items=self.num_items,
             list_size=self.list_size,
         )
