@@ -25,7 +25,11 @@ def lanes_minor(x: Array) -> Array:
     Logically the lane axis comes first, as vmap wants it; physically it is last. So one-lane code over short axes
     becomes vector code over lanes: 5 times faster on a CPU for a step like BubbleRank's.
     """
-    return with_layout_constraint(x, Layout(major_to_minor=(*range(1, x.ndim), 0))) if x.ndim > 1 else x
+    if x.ndim < 2:
+        return x
+    # JAX (0.10) takes a constraint on a result of jit for the result's own layout, and then misreads it elsewhere:
+    # the barrier keeps the constraint inside.
+    return jax.lax.optimization_barrier(with_layout_constraint(x, Layout((*range(1, x.ndim), 0))))
 
 
 @jax.custom_jvp

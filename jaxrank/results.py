@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxrank.pytrees import leaf_axes
 from jaxrank.version import __version__
 
 if TYPE_CHECKING:

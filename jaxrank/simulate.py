@@ -94,7 +94,6 @@ def simulate(
     )
     intervals = _intervals(steps)
     per_chunk = chunk_intervals or max(1, min(_CHUNK_INTERVALS, _CHUNK_LANE_STEPS // (_INTERVAL * setting.size)))
-    per_chunk = min(per_chunk, len(intervals))
 
     sums = {name: np.zeros(setting.size) for name in metrics}
     curves = {name: np.zeros((setting.size, len(steps))) for name in metrics}

@@ -22,7 +22,9 @@ class Query:
     step: Array  # int32[], t = 1, 2, … as in the papers; the same in every lane
     base_ranking: Array  # int32[L], the production ranker's order of all items; its first K are the base list R₀
     optimal_ranking: Array  # int32[K], the answer: for OracleRanking and for tests, not for learners
-    examination: Array | None = None  # float[K], χ_k where the click model has them by position, for policies that know χ
+    examination: Array | None = (
+        None  # float[K], χ_k where the click model has them by position, for policies that know χ
+    )
     num_items: int = static(default=0)  # L
     list_size: int = static(default=0)  # K
 

@@ -2,5 +2,11 @@
 
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
 from jaxrank.policies.bubblerank import BubbleRank
+from jaxrank.registry import register
 
 __all__ = ["BubbleRank", "OracleRanking", "RandomRanking", "StaticRanking"]
+
+register("static", StaticRanking)
+register("random", RandomRanking)
+register("oracle", OracleRanking)
+register("bubblerank", BubbleRank)

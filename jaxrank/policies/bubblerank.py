@@ -89,9 +89,7 @@ class BubbleRank:
             ranking = ranking.at[-1].set(jnp.where(swap, challenger, ranking[-1]))
         return ranking
 
-    def update(
-        self, key: Key, state: BubbleRankState, query: Query, ranking: Array, clicks: Array
-    ) -> BubbleRankState:
+    def update(self, key: Key, state: BubbleRankState, query: Query, ranking: Array, clicks: Array) -> BubbleRankState:
         K = query.list_size
         beliefs, challenger, horizon = state
         log_inverse_delta = self._log_inverse_delta(horizon)
@@ -104,9 +102,7 @@ class BubbleRank:
         if query.num_items > K:  # Sec. 4.3: the item that is not displayed gets feedback 0
             z_last = jnp.where(exchanged[-1], -c[-1], c[-1]) * _last_is_free(query)
             z_below = jnp.where(jnp.arange(query.num_items - K) == challenger, z_last, 0)
-            beliefs = beliefs._replace(
-                s_below=beliefs.s_below + z_below, n_below=beliefs.n_below + jnp.abs(z_below)
-            )
+            beliefs = beliefs._replace(s_below=beliefs.s_below + z_below, n_below=beliefs.n_below + jnp.abs(z_below))
 
         # Lines 20–24: nothing to do unless a lower neighbour has been found more attractive.
         wrong = jnp.any(_certain(-beliefs.s, beliefs.n, log_inverse_delta))

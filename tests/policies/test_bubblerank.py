@@ -83,9 +83,7 @@ def test_delta_defaults_to_horizon_to_the_minus_4():
 
 def test_every_displayed_item_is_at_most_one_place_from_its_base_position():
     environment = jr.ClickBandit(click_model("cm", 8, seed=4))
-    run = record(
-        jr.BubbleRank(horizon=1000), environment, 1000, statistics=lambda policy, state: state.beliefs.base
-    )
+    run = record(jr.BubbleRank(horizon=1000), environment, 1000, statistics=lambda policy, state: state.beliefs.base)
     before = np.concatenate([environment.base_ranking[None], run.statistics[:-1]])
     moved = np.abs(np.argsort(run.rankings, axis=1) - np.argsort(before, axis=1))
     assert moved.max() == 1

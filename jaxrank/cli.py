@@ -1,0 +1,210 @@
+"""The command: ``jaxrank run``, ``jaxrank plot``, ``jaxrank list``."""
+
+import argparse
+import ast
+import dataclasses
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from jaxrank.version import __version__
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code: 0, or 2 for bad input."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.command(options)
+    except ValueError as error:
+        print(f"jaxrank {options.name}: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"jaxrank {options.name}: interrupted, nothing written", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="jaxrank", description="Simulate online learning to rank, many lanes at a time.")
+    parser.add_argument("--version", action="version", version=f"jaxrank {__version__}")
+    commands = parser.add_subparsers(required=True, dest="name", metavar="COMMAND", parser_class=_Parser)
+    as_shown = argparse.ArgumentDefaultsHelpFormatter
+
+    run = commands.add_parser(
+        "run",
+        formatter_class=as_shown,
+        help="run policies in a click bandit; leave a results file and a picture of each metric",
+    )
+    run.set_defaults(command=_run)
+    run.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME[:OPTION=VALUE,…]",
+        help="a policy, e.g. bubblerank or bubblerank:delta=0.01; may be given several times "
+        "(without it: bubblerank and static)",
+    )
+    run.add_argument("--click-model", default="cm", metavar="NAME", help="how users click: cm, dcm or pbm")
+    run.add_argument(
+        "--data",
+        metavar="PATH",
+        help="a file of click-model parameters of real queries; without it, a synthetic world",
+    )
+    run.add_argument("--queries", type=int, metavar="N", help="how many queries; all of the data, or 60 synthetic ones")
+    run.add_argument("--items", type=int, default=10, metavar="L", help="items per query of the synthetic world")
+    run.add_argument("--list-size", type=int, metavar="K", help="positions; as many as items if not given")
+    run.add_argument("--top", type=int, metavar="N", help="positions that regret and reward count; all if not given")
+    run.add_argument("--steps", type=int, default=100_000, metavar="N", help="steps of each lane")
+    run.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions of every query")
+    run.add_argument("--seed", type=int, default=0, metavar="N", help="root of all random numbers")
+    run.add_argument("--metrics", nargs="+", default=["regret"], metavar="NAME", help="what to measure")
+    run.add_argument("--records", type=int, default=200, metavar="N", help="points of a curve")
+    run.add_argument("--spacing", choices=["linear", "log"], default="linear", help="how these points lie")
+    run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+    run.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    plot = commands.add_parser("plot", formatter_class=as_shown, help="draw the curves of a results file")
+    plot.set_defaults(command=_plot)
+    plot.add_argument("file", type=Path, help="what jaxrank run left, e.g. results/run.nc")
+    plot.add_argument("--metric", default="regret", metavar="NAME", help="which curve")
+    plot.add_argument("--per-step", action="store_true", help="the mean per step instead of the sum so far")
+    plot.add_argument("--log", action="store_true", help="logarithmic axes")
+    plot.add_argument("--out", type=Path, metavar="PICTURE", help="PNG, PDF or SVG; beside the file if not given")
+
+    names = commands.add_parser("list", help="list policies, click models and metrics")
+    names.set_defaults(command=_list)
+    return parser
+
+
+def _run(options: argparse.Namespace) -> None:
+    import jaxrank as jr
+
+    if options.data is not None and options.queries is None:
+        model = jr.datasets.yandex(options.data, options.click_model)
+    elif options.data is not None:
+        model = _first_queries(jr.datasets.yandex(options.data, options.click_model), options.queries)
+    else:
+        queries = 60 if options.queries is None else options.queries
+        model = jr.datasets.synthetic(options.click_model, queries, options.items)
+    environment = jr.ClickBandit(model, list_size=options.list_size, top=options.top)
+    policies = _policies(options.policy or ["bubblerank", "static"])
+    out = options.out / "run.nc"
+    _check_writable(options.out)
+
+    print(
+        f"{len(policies)} policies × {environment.num_queries or 1} queries × {options.seeds} seeds × "
+        f"{options.steps:,} steps in {'real' if options.data else 'synthetic'} {options.click_model} queries"
+    )
+    result = jr.compare(
+        policies,
+        environment,
+        options.steps,
+        num_seeds=options.seeds,
+        seed=options.seed,
+        metrics=tuple(options.metrics),
+        num_records=options.records,
+        spacing=options.spacing,
+        progress=not options.quiet,
+    )
+    result.attrs["data"] = str(options.data) if options.data else "synthetic"
+    jr.save(result, out)
+    print(_table(result))
+    print(f"{result.attrs['lane_steps_per_second'] / 1e6:.2f} M lane-steps/s; wrote {out}")
+    for metric in options.metrics:
+        picture = options.out / f"{metric}.png"
+        jr.plot_curves(result, metric, path=picture, per_step=metric.startswith("ndcg"))
+        print(f"wrote {picture}")
+
+
+def _plot(options: argparse.Namespace) -> None:
+    import jaxrank as jr
+
+    out = options.out or options.file.with_name(f"{options.metric}.png")
+    if out.suffix not in (".png", ".pdf", ".svg"):
+        raise ValueError(f"--out must end in .png, .pdf or .svg; got {out}")
+    jr.plot_curves(jr.load(options.file), options.metric, path=out, per_step=options.per_step, log=options.log)
+    print(f"wrote {out}")
+
+
+def _list(options: argparse.Namespace) -> None:
+    from jaxrank import registry
+
+    for kind, title in (("policy", "Policies"), ("click_model", "Click models")):
+        print(f"{title}:")
+        for name in registry.available(kind):
+            factory = registry.factory(name, kind)
+            fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()
+            signature = ", ".join(f.name for f in fields if f.init)
+            summary = (factory.__doc__ or "").strip().split("\n")[0]
+            print(f"  {f'{name}({signature})':44} {summary}")
+    print("Metrics of a click bandit:")
+    print("  regret, reward, violations, misordered, ndcg, ndcg@1, ndcg@2, …, clicks")
+
+
+def _policies(specifications: Sequence[str]) -> dict[str, Any]:
+    """{label: policy}: the class name, or the specification where two policies have one class."""
+    from jaxrank.registry import make
+
+    made = []
+    for text in specifications:
+        name, _, settings = text.partition(":")
+        made.append((text, make(name, **_settings(text, settings))))
+    classes = [type(policy).__name__ for _, policy in made]
+    labels = [c if classes.count(c) == 1 else text for c, (text, _) in zip(classes, made, strict=True)]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"--policy must not be given twice with the same options; got {' '.join(specifications)}")
+    return dict(zip(labels, (policy for _, policy in made), strict=True))
+
+
+def _settings(text: str, settings: str) -> dict[str, Any]:
+    parsed = {}
+    for setting in filter(None, settings.split(",")):
+        key, equals, value = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--policy must look like name:option=value,option=value; got {text!r}")
+        try:
+            parsed[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            parsed[key] = value
+    return parsed
+
+
+def _first_queries(model: Any, count: int) -> Any:
+    available = model.attraction.shape[0]
+    if not 1 <= count <= available:
+        raise ValueError(f"--queries must be from 1 to the {available} of the data; got {count}")
+    fields = {f.name: getattr(model, f.name)[:count] for f in dataclasses.fields(model)}
+    return dataclasses.replace(model, **fields)
+
+
+def _check_writable(folder: Path) -> None:
+    """Before the work, not after it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"--out must be a folder that can be made; cannot make {folder}: {error.strerror}") from None
+    if not os.access(folder, os.W_OK):
+        raise ValueError(f"--out must be a folder that can be written; cannot write {folder}")
+
+
+def _table(result: Any) -> str:
+    """Final means and standard errors, a line for each policy."""
+    from jaxrank.results import mean_and_error
+
+    metrics = list(result.data_vars)
+    lines = [f"{'policy':28}" + "".join(f"{metric:>26}" for metric in metrics)]
+    for policy in result["policy"].values:
+        cells = []
+        for metric in metrics:
+            mean, error = mean_and_error(result[metric].sel(policy=policy).isel(step=-1))
+            cells.append(f"{float(mean):,.1f} ± {float(error):,.1f}".rjust(26))
+        lines.append(f"{policy:28}" + "".join(cells))
+    return "\n".join(lines)

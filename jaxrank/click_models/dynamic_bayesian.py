@@ -1,0 +1,41 @@
+"""The dynamic Bayesian network model (DBN): clicks may satisfy, and satisfied users leave (Chapelle and Zhang, WWW 2009)."""
+
+import jax.numpy as jnp
+
+from jaxrank.click_models._chain import Chain, ChainModel
+from jaxrank.pytrees import array, probability, pytree
+from jaxrank.ranking import lookup
+from jaxrank.types import Array
+
+
+@pytree
+class DynamicBayesianModel(ChainModel):
+    """The user clicks every attractive item, is satisfied by it with σ and leaves, and otherwise goes on with γ.
+
+    χ(R, k) = Π_{i<k} γ·(1 − α(R_i)·σ(R_i)), and the reward is the expected number of clicks, Σ χ(R, k)·α(R_k). A
+    satisfying item ends the session, so α descending is not optimal in general; ``optimal_ranking`` is.
+
+    Args:
+      attraction: α [L], or [queries, L].
+      satisfaction: σ [L], or [queries, L]: satisfied, if clicked.
+      continuation: γ, or [queries]: goes on, unless satisfied.
+    """
+
+    attraction: Array = array(ndim=1, check=probability)
+    satisfaction: Array = array(ndim=1, check=probability)
+    continuation: Array = array(ndim=0, check=probability)
+
+    def _validate(self) -> None:
+        if self.satisfaction.shape[-1] != self.attraction.shape[-1]:
+            raise ValueError(
+                f"DynamicBayesianModel.satisfaction must have one value for each of the {self.attraction.shape[-1]} items "
+                f"of attraction; got shape {self.satisfaction.shape}"
+            )
+
+    def _chain(self, ranking: Array) -> Chain:
+        unsatisfied = 1 - lookup(self.satisfaction, ranking)
+        return Chain(
+            attraction=lookup(self.attraction, ranking),
+            after_skip=jnp.broadcast_to(self.continuation, ranking.shape),
+            after_click=self.continuation * unsatisfied,
+        )

@@ -1,0 +1,163 @@
+"""Cascading bandits: an index for every item, learnt from the part of the list that the user has read.
+
+CascadeKL-UCB and CascadeUCB1 are Algorithm 1 of Kveton et al. (ICML 2015, "Cascading bandits"), CascadeTS is Thompson
+sampling on the same feedback, and dcmKL-UCB is Algorithm 1 of Katariya et al. (ICML 2016, "DCM bandits"). They share
+T_e, how often item e was observed, and its clicks in these steps, and show the K items of the highest index, best first.
+
+Where the papers leave a choice:
+
+- Indices use log t of the step t itself (the paper's t − 1 counts steps after an initial one for every item). There are
+  no initial steps: items that were never observed come first, and ties are broken at random, here as later.
+- CascadeKL-UCB's level log t + 3·log log t is negative at t = 2; it is floored at 0.
+- The cascade model has one click at most. With several, ``feedback`` says how far the user has read.
+- CascadeTS starts from Beta(1, 1) and needs no special treatment of items that were never observed.
+- dcmKL-UCB knows the order of the positions' termination probabilities; here it is the order of the positions.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.numerics import kl_upper
+from jaxrank.pytrees import pytree, static
+from jaxrank.ranking import top_items
+from jaxrank.ties import top_items_random_ties
+from jaxrank.types import Array, Key, Query
+
+
+class CascadeState(NamedTuple):
+    observed: Array  # int32[L], T_e
+    clicks: Array  # int32[L], T_e·ŵ(e)
+
+
+class _CascadingBandit:
+    """The core: what was observed, and the list of the highest indices."""
+
+    feedback: str
+
+    def _index(self, state: CascadeState, step: Array) -> Array:
+        """float[L]: U_t(e)."""
+        raise NotImplementedError
+
+    def init(self, key: Key, query: Query) -> CascadeState:
+        zeros = jnp.zeros(query.num_items, jnp.int32)
+        return CascadeState(observed=zeros, clicks=zeros)
+
+    def rank(self, key: Key, state: CascadeState, query: Query) -> Array:
+        words = jax.random.bits(key, (query.num_items,), jnp.uint32)
+        return top_items_random_ties(self._index(state, query.step), words, query.list_size)
+
+    def update(self, key: Key, state: CascadeState, query: Query, ranking: Array, clicks: Array) -> CascadeState:
+        observed = _observed(clicks, self.feedback)
+        shown = ranking[:, None] == jnp.arange(query.num_items)  # bool[K, L]
+        return CascadeState(
+            observed=state.observed + jnp.sum(shown & observed[:, None], axis=0, dtype=jnp.int32),
+            clicks=state.clicks + jnp.sum(shown & (observed & clicks)[:, None], axis=0, dtype=jnp.int32),
+        )
+
+    def statistics(self, state: CascadeState) -> dict[str, Array]:
+        """T_e and the clicks in these observations, for probes and tests."""
+        return {"observed": state.observed, "clicks": state.clicks}
+
+
+@pytree
+class _Cascade(_CascadingBandit):
+    """The option that policies for the cascade model share."""
+
+    feedback: str = static(default="first")
+
+    def _validate(self) -> None:
+        if self.feedback not in ("first", "last"):
+            raise ValueError(f"{type(self).__name__}.feedback must be 'first' or 'last'; got {self.feedback!r}")
+
+
+@pytree
+class CascadeKLUCB(_Cascade):
+    """CascadeKL-UCB: optimism by KL bounds on what was observed down to the click.
+
+    U_t(e) = max{q ≥ ŵ : T_e·KL(ŵ ‖ q) ≤ log t + 3·log log t}, where ŵ is the fraction of clicks in the T_e steps in
+    which e was observed: at the click or above it, or anywhere if there was none.
+
+    Args:
+      feedback: with several clicks, items down to the "first" or to the "last" are observed.
+
+    Reference: Kveton, Szepesvári, Wen, Ashkan: Cascading bandits: learning to rank in the cascade model. ICML 2015.
+    """
+
+    def _index(self, state: CascadeState, step: Array) -> Array:
+        return kl_ucb(state.clicks, state.observed, step)
+
+
+@pytree
+class CascadeUCB1(_Cascade):
+    """CascadeUCB1: as CascadeKL-UCB, with U_t(e) = ŵ + sqrt(1.5·log t / T_e).
+
+    Args:
+      feedback: with several clicks, items down to the "first" or to the "last" are observed.
+
+    Reference: Kveton, Szepesvári, Wen, Ashkan: Cascading bandits: learning to rank in the cascade model. ICML 2015.
+    """
+
+    def _index(self, state: CascadeState, step: Array) -> Array:
+        return ucb1(state.clicks, state.observed, step, width=1.5)
+
+
+@pytree
+class CascadeTS(_Cascade):
+    """CascadeTS: Thompson sampling, θ_e ~ Beta(1 + clicks, 1 + T_e − clicks), observations as CascadeKL-UCB.
+
+    Args:
+      feedback: with several clicks, items down to the "first" or to the "last" are observed.
+
+    Reference: Cheung, Tan, Zhong: A Thompson sampling algorithm for cascading bandits. AISTATS 2019 (TS-Cascade has
+    Gaussian samples; with Beta posteriors it is the natural sampler, as in Huyuk and Tekin, AISTATS 2019).
+    """
+
+    def rank(self, key: Key, state: CascadeState, query: Query) -> Array:
+        return top_items(beta_posterior(key, state), query.list_size)
+
+
+@pytree
+class DCMKLUCB(_CascadingBandit):
+    """dcmKL-UCB: KL-UCB for the dependent click model, in which users may go on after a click.
+
+    U_t(e) as in CascadeKL-UCB. Items down to the last click are observed, all if there is none; an item's reward is 1
+    if it was clicked.
+
+    Reference: Katariya, Kveton, Szepesvári, Wen: DCM bandits: learning to rank with multiple clicks. ICML 2016.
+    """
+
+    feedback: ClassVar[str] = "last"
+
+    def _index(self, state: CascadeState, step: Array) -> Array:
+        return kl_ucb(state.clicks, state.observed, step)
+
+
+def _observed(clicks: Array, feedback: str) -> Array:
+    """bool[K]: positions down to and including the first or the last click; all if there is none."""
+    K = clicks.shape[0]
+    positions = jnp.arange(K)
+    if feedback == "first":
+        return positions <= jnp.min(jnp.where(clicks, positions, K))
+    last = jnp.max(jnp.where(clicks, positions, -1))
+    return (positions <= last) | (last < 0)
+
+
+def beta_posterior(key: Key, state: CascadeState) -> Array:
+    """float[L]: a sample of every item's attraction from its posterior."""
+    return jax.random.beta(key, 1.0 + state.clicks, 1.0 + state.observed - state.clicks)
+
+
+def kl_ucb(successes: Array, trials: Array, step: Array) -> Array:
+    """max{q ≥ ŵ : trials·KL(ŵ ‖ q) ≤ log t + 3·log log t}, ŵ = successes / trials; infinite without trials."""
+    log_t = jnp.log(step.astype(float))
+    level = jnp.maximum(log_t + 3 * jnp.log(log_t), 0)
+    n = jnp.maximum(trials, 1)
+    return jnp.where(trials > 0, kl_upper(successes / n, level / n), jnp.inf)
+
+
+def ucb1(successes: Array, trials: Array, step: Array, width: float) -> Array:
+    """ŵ + sqrt(width·log t / trials), ŵ = successes / trials; infinite without trials."""
+    n = jnp.maximum(trials, 1)
+    return jnp.where(trials > 0, successes / n + jnp.sqrt(width * jnp.log(step.astype(float)) / n), jnp.inf)

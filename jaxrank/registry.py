@@ -1,0 +1,50 @@
+"""Names for policies and click models: for the command line, and for users' own."""
+
+from collections.abc import Callable
+from typing import Any
+
+_REGISTRY: dict[str, dict[str, Callable[..., Any]]] = {"policy": {}, "click_model": {}}
+
+
+def register(name: str, factory: Callable[..., Any], kind: str = "policy") -> None:
+    """Makes ``make(name, ...)`` call ``factory``: a class, or a function that returns an object.
+
+    Example:
+      >>> import jaxrank as jr
+      >>> jr.register("careful_bubblerank", lambda horizon=None: jr.BubbleRank(delta=1e-12, horizon=horizon))
+      >>> jr.make("careful_bubblerank")
+      BubbleRank(delta=1e-12)
+    """
+    names = _names(kind)
+    if not name or not name.replace("_", "").isalnum():
+        raise ValueError(f"name must be letters, digits and underscores; got {name!r}")
+    if name in names and names[name] is not factory:
+        raise ValueError(f"name must be new; {name!r} is already a registered {kind}")
+    names[name] = factory
+
+
+def make(name: str, kind: str = "policy", **options: Any) -> Any:
+    """Makes the registered policy (or click model) ``name``."""
+    names = _names(kind)
+    if name not in names:
+        raise ValueError(f"{kind} must be one of {', '.join(names)}; got {name!r}")
+    try:
+        return names[name](**options)
+    except TypeError as error:
+        raise ValueError(f"options of {name}: {error}") from None
+
+
+def available(kind: str = "policy") -> tuple[str, ...]:
+    """The registered names of a kind: "policy" or "click_model"."""
+    return tuple(_names(kind))
+
+
+def factory(name: str, kind: str = "policy") -> Callable[..., Any]:
+    """What ``make`` calls."""
+    return _names(kind)[name]
+
+
+def _names(kind: str) -> dict[str, Callable[..., Any]]:
+    if kind not in _REGISTRY:
+        raise ValueError(f"kind must be one of {', '.join(_REGISTRY)}; got {kind!r}")
+    return _REGISTRY[kind]

@@ -1,0 +1,47 @@
+"""The synthetic world looks like the real queries it was calibrated on."""
+
+import numpy as np
+import pytest
+
+import jaxrank as jr
+
+
+@pytest.mark.parametrize(("model", "mean", "spread"), [("cm", 10.9, 4.84), ("dcm", 11.65, 4.84), ("pbm", 14.97, 5.73)])
+def test_inversions_of_the_production_list_are_distributed_as_in_the_60_real_queries(model, mean, spread):
+    """Within 5 % of the mean and 8 % of the standard deviation, over 4,000 queries (standard error 0.6 %)."""
+    inversions = np.asarray(jr.ClickBandit(jr.datasets.synthetic(model, 4_000)).base_inversions)
+    assert inversions.mean() == pytest.approx(mean, rel=0.05)
+    assert inversions.std() == pytest.approx(spread, rel=0.08)
+
+
+@pytest.mark.parametrize("model", ["cm", "dcm", "pbm"])
+def test_attraction_is_distributed_as_in_the_60_real_queries(model, real_data):
+    """The mean attraction of the k-th best item, within 0.1 of the real one for every k."""
+    made, real = (
+        -np.sort(-np.asarray(m.attraction), axis=1).mean(axis=0)
+        for m in (jr.datasets.synthetic(model, 4_000), jr.datasets.yandex(real_data, model))
+    )
+    assert np.abs(made - real).max() < 0.1
+
+
+def test_a_query_does_not_depend_on_how_many_there_are():
+    few, many = (np.asarray(jr.datasets.synthetic("pbm", n, seed=4).attraction) for n in (3, 30))
+    np.testing.assert_array_equal(few, many[:3])
+
+
+def test_any_number_of_items():
+    for model in ("cm", "dcm", "pbm"):
+        assert jr.datasets.synthetic(model, 2, num_items=100).attraction.shape == (2, 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "ubm"}, "model must be one of cm, dcm, pbm; got 'ubm'"),
+        ({"num_queries": 0}, "num_queries must be a positive integer; got 0"),
+        ({"num_items": 2.5}, "num_items must be a positive integer; got 2.5"),
+    ],
+)
+def test_bad_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        jr.datasets.synthetic(**options)

@@ -1,0 +1,82 @@
+"""The command, as a user sees it."""
+
+import subprocess
+import sys
+
+import pytest
+
+import jaxrank as jr
+from jaxrank.cli import main
+
+SMALL = ["--queries", "2", "--items", "4", "--steps", "50", "--seeds", "2"]
+
+
+def test_run_leaves_a_results_file_and_a_picture_of_each_metric(tmp_path, capsys):
+    code = main(["run", *SMALL, "--metrics", "regret", "violations", "--out", str(tmp_path / "out")])
+    assert code == 0
+    result = jr.load(tmp_path / "out" / "run.nc")
+    assert result["policy"].values.tolist() == ["BubbleRank", "StaticRanking"]
+    assert result["regret"].sizes["query"] == 2 and result.attrs["data"] == "synthetic"
+    for picture in ("regret.png", "violations.png"):
+        assert (tmp_path / "out" / picture).read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert "StaticRanking" in printed and "±" in printed and "lane-steps/s" in printed
+
+
+def test_run_takes_several_policies_with_options(tmp_path):
+    policies = ["--policy", "bubblerank:delta=0.5", "--policy", "bubblerank:delta=0.01,horizon=9", "--policy", "random"]
+    assert main(["run", *SMALL, *policies, "--click-model", "dcm", "--out", str(tmp_path)]) == 0
+    labels = jr.load(tmp_path / "run.nc")["policy"].values.tolist()
+    assert labels == ["bubblerank:delta=0.5", "bubblerank:delta=0.01,horizon=9", "RandomRanking"]
+
+
+def test_plot_draws_a_results_file_again(tmp_path):
+    assert main(["run", *SMALL, "--out", str(tmp_path)]) == 0
+    out = tmp_path / "again.svg"
+    assert main(["plot", str(tmp_path / "run.nc"), "--per-step", "--log", "--out", str(out)]) == 0
+    assert "<svg" in out.read_text()
+
+
+def test_list_names_everything_registered(capsys):
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    for name in (*jr.available("policy"), *jr.available("click_model"), "regret", "ndcg"):
+        assert f"  {name}" in printed or f" {name}," in printed
+
+
+def test_version_and_module_entry_point():
+    run = subprocess.run([sys.executable, "-m", "jaxrank", "--version"], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, f"jaxrank {jr.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--policy", "bubblesort"], "policy must be one of static, random"),
+        (["run", "--policy", "bubblerank:delta=2"], "BubbleRank.delta must be in (0, 1); got 2"),
+        (["run", "--policy", "bubblerank:delta"], "--policy must look like name:option=value"),
+        (["run", "--policy", "static", "--policy", "static"], "--policy must not be given twice"),
+        (["run", "--click-model", "xyz"], "model must be one of cm, dcm, pbm; got 'xyz'"),
+        (["run", "--steps", "0"], "num_steps must be an integer"),
+        (["run", "--steps", "many"], "argument --steps: invalid int value: 'many'"),
+        (["run", "--items", "4", "--list-size", "5"], "list_size must be an integer from 1 to 4 items; got 5"),
+        (["run", "--metrics", "fun"], "metrics must be among regret"),
+        (["run", "--data", "/nowhere"], "there is none at /nowhere"),
+        (["run", "--out", "/proc/nowhere"], "--out must be a folder that can be made"),
+        (["plot", "/nowhere.nc"], "there is none at /nowhere.nc"),
+        (["plot", "x.nc", "--out", "x.txt"], "--out must end in .png, .pdf or .svg; got x.txt"),
+        (["fly"], "invalid choice: 'fly'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_bad_input_gives_one_line_and_exit_code_2(arguments, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(arguments)
+    except SystemExit as stop:
+        code = stop.code
+    error = capsys.readouterr().err
+    assert code == 2
+    assert message in error
+    assert error.count("\n") == 1 and error.startswith("jaxrank")
+    assert not list(tmp_path.glob("**/*.nc"))

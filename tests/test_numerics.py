@@ -1,0 +1,55 @@
+"""Careful arithmetic."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+from scipy.special import rel_entr
+
+from jaxrank import numerics
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-12, 0.3, 1.0])
+def test_safe_log_has_a_finite_value_and_slope(p):
+    value, slope = jax.value_and_grad(numerics.safe_log)(p)
+    assert value == pytest.approx(np.log(max(p, 1e-10)), rel=1e-5)
+    assert slope == pytest.approx(1 / max(p, 1e-10), rel=1e-5)
+
+
+def test_product_gap_keeps_its_digits_where_subtraction_loses_them():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        better = rng.uniform(0.1, 0.4, 10).astype(np.float32)
+        worse = better.copy()
+        worse[rng.integers(10)] -= np.float32(1e-4)
+        exact = np.prod(1 - worse.astype(np.float64)) - np.prod(1 - better.astype(np.float64))
+        assert numerics.product_gap(jnp.asarray(better), jnp.asarray(worse)) == pytest.approx(exact, rel=2e-6)
+        assert numerics.product_gap(jnp.asarray(better), jnp.asarray(better)) == 0
+
+
+def test_compensated_sum_of_many_small_terms():
+    terms = np.random.default_rng(0).uniform(0, 1e-3, 200_000).astype(np.float32)
+    total, _ = jax.lax.scan(lambda s, x: (s.add(x), None), numerics.CompensatedSum.zeros((), jnp.float32), terms)
+    assert float(total.total) == pytest.approx(terms.astype(np.float64).sum(), rel=1e-7)
+    plain, _ = jax.lax.scan(lambda s, x: (s + x, None), jnp.float32(0), terms)
+    assert abs(float(plain) - terms.astype(np.float64).sum()) > 1e-5, "a plain float32 sum would not do"
+
+
+def test_kl_bounds_solve_the_equation():
+    def kl(p, q):
+        return rel_entr(p, q) + rel_entr(1 - p, 1 - q)
+
+    for p in (0.01, 0.2, 0.5, 0.9):
+        for level in (1e-3, 0.05, 1.0):
+            upper = brentq(lambda q, p=p, level=level: kl(p, q) - level, p, 1 - 1e-15)
+            lower = brentq(lambda q, p=p, level=level: kl(p, q) - level, 1e-300, p)
+            assert numerics.kl_upper(jnp.float32(p), level) == pytest.approx(upper, abs=1e-5)
+            assert numerics.kl_lower(jnp.float32(p), level) == pytest.approx(lower, abs=1e-5)
+
+
+def test_kl_bounds_at_the_ends():
+    np.testing.assert_allclose(
+        numerics.kl_upper(jnp.array([0.0, 1.0]), jnp.array(0.1)), [1 - np.exp(-0.1), 1], atol=1e-6
+    )
+    np.testing.assert_allclose(numerics.kl_lower(jnp.array([0.0, 1.0]), jnp.array(0.1)), [0, np.exp(-0.1)], atol=1e-6)

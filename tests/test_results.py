@@ -1,0 +1,78 @@
+"""Curves: averages, files."""
+
+import os
+
+import numpy as np
+import pytest
+import xarray
+
+import jaxrank as jr
+from jaxrank.results import atomic_path
+
+ENVIRONMENT = jr.ClickBandit(jr.CascadeModel([[0.1, 0.5, 0.3], [0.9, 0.2, 0.4]]))
+
+
+@pytest.fixture(scope="module")
+def result():
+    policies = {"static": jr.StaticRanking(), "random": jr.RandomRanking()}
+    return jr.compare(
+        policies, ENVIRONMENT, 60, num_seeds=3, num_records=6, metrics=("regret", "violations"), progress=False
+    )
+
+
+def test_a_saved_result_loads_back_the_same(result, tmp_path):
+    path = jr.save(result, tmp_path / "deep" / "run.nc")
+    loaded = jr.load(path)
+    xarray.testing.assert_identical(loaded, result)
+    assert os.listdir(tmp_path / "deep") == ["run.nc"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "run.nc"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
+        with open(temporary, "w") as file:
+            file.write("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["run.nc"]
+
+
+def test_unreadable_files_are_refused_in_one_line(tmp_path):
+    with pytest.raises(ValueError, match="there is none at"):
+        jr.load(tmp_path / "missing.nc")
+    (tmp_path / "text.nc").write_text("not a netCDF file")
+    with pytest.raises(ValueError, match=r"written by jaxrank; cannot read .*text\.nc"):
+        jr.load(tmp_path / "text.nc")
+
+
+def test_per_step_is_the_mean_between_records():
+    curve = xarray.DataArray([2.0, 6.0, 6.0], coords={"step": [1, 3, 10]}, dims="step")
+    np.testing.assert_allclose(jr.per_step(curve), [2, 2, 0])
+
+
+def test_the_standard_error_is_over_queries_after_averaging_seeds():
+    values = np.random.default_rng(0).normal(size=(4, 5, 2))
+    curve = xarray.DataArray(values, dims=("query", "seed", "step"))
+    mean, error = jr.mean_and_error(curve)
+    by_query = values.mean(axis=1)
+    np.testing.assert_allclose(mean, by_query.mean(axis=0))
+    np.testing.assert_allclose(error, by_query.std(axis=0, ddof=1) / 2)
+
+
+def test_the_standard_error_of_one_query_is_over_seeds():
+    values = np.random.default_rng(0).normal(size=(1, 5, 2))
+    mean, error = jr.mean_and_error(xarray.DataArray(values, dims=("query", "seed", "step")))
+    np.testing.assert_allclose(error, values[0].std(axis=0, ddof=1) / np.sqrt(5))
+    alone = jr.mean_and_error(xarray.DataArray(values[:, :1], dims=("query", "seed", "step")))[1]
+    assert np.isnan(alone).all()
+
+
+def test_plot_draws_a_line_and_a_band_for_each_policy(result, tmp_path):
+    ax = jr.plot_curves(result, "regret", path=tmp_path / "regret.png")
+    assert [line.get_label() for line in ax.lines] == ["static", "random"]
+    assert len(ax.collections) == 2
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), result["regret"].sel(policy="static").mean(("query", "seed")))
+    assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="metric must be one of regret, violations; got 'ndcg'"):
+        jr.plot_curves(result, "ndcg")

@@ -1,0 +1,201 @@
+"""The engine: curves, records, lanes, reproducibility, memory."""
+
+import subprocess
+import sys
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from driver import record
+from worlds import click_model, worst_first
+
+import jaxrank as jr
+from jaxrank.random import lane_key, root_key
+
+MODEL = click_model("pbm", 6, seed=0, num_queries=5)
+ENVIRONMENT = jr.ClickBandit(MODEL, base_ranking=worst_first(MODEL), list_size=4, top=3)
+QUIET = {"progress": False}
+
+
+def test_static_regret_is_a_straight_line_of_known_slope():
+    result = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 5_000, num_seeds=2, num_records=10, **QUIET)
+    attraction = np.sort(np.asarray(MODEL.attraction, np.float64), axis=1)
+    examination = np.asarray(MODEL.examination, np.float64)
+    slope = ((attraction[:, ::-1][:, :3] - attraction[:, :3]) * examination[:3]).sum(axis=1)
+    expected = slope[:, None, None] * result["step"].values
+    np.testing.assert_allclose(result["regret"], np.broadcast_to(expected, result["regret"].shape), rtol=1e-6)
+
+
+def test_oracle_has_no_regret_at_all():
+    for name in ("cm", "dcm", "pbm"):
+        environment = jr.ClickBandit(click_model(name, 6, seed=0, num_queries=5), list_size=4, top=3)
+        assert (jr.simulate(jr.OracleRanking(), environment, 2_000, **QUIET)["regret"] == 0).all()
+
+
+def test_regret_sums_agree_with_float64():
+    """A learning policy, every list of the run re-evaluated in float64."""
+    for name in ("cm", "dcm", "pbm"):
+        users = click_model(name, 6, seed=1)
+        environment = jr.ClickBandit(users, base_ranking=worst_first(users), top=4)
+        steps = 30_000
+        policy = jr.BubbleRank(delta=0.1)
+        rankings = record(policy, environment, steps).rankings
+        attraction = np.asarray(users.attraction, np.float64)
+
+        def reward(ranking, users=users, name=name, attraction=attraction):
+            alpha = attraction[ranking[..., :4]]
+            if name == "cm":
+                return 1 - np.prod(1 - alpha, axis=-1)
+            if name == "dcm":
+                return 1 - np.prod(1 - alpha * np.asarray(users.termination, np.float64)[:4], axis=-1)
+            return (alpha * np.asarray(users.examination, np.float64)[:4]).sum(axis=-1)
+
+        exact = (reward(np.asarray(environment.optimal_ranking)) - reward(rankings)).sum()
+        regret = jr.simulate(policy, environment, steps, **QUIET)["regret"][0, -1]
+        assert float(regret) == pytest.approx(exact, rel=1e-6), name
+
+
+def test_the_engine_runs_what_the_one_lane_methods_say():
+    steps = 300
+    one = jr.ClickBandit(jr.PositionBasedModel(MODEL.attraction[0], MODEL.examination), list_size=4, top=3)
+    run = record(jr.RandomRanking(), one, steps)
+    regret = [float(one.metrics(None, jnp.asarray(ranking))["regret"]) for ranking in run.rankings]
+    result = jr.simulate(jr.RandomRanking(), one, steps, num_records=steps, **QUIET)
+    np.testing.assert_allclose(result["regret"][0], np.cumsum(regret), rtol=1e-5)
+
+
+def test_one_lane_alone_equals_that_lane_among_1000():
+    options = {"metrics": ("regret", "misordered", "clicks"), "num_records": 20, **QUIET}
+    many = jr.simulate(jr.BubbleRank(delta=0.1), ENVIRONMENT, 3_000, num_seeds=200, **options)
+    for query, seed in ((0, 0), (3, 117), (4, 199)):
+        alone = jr.simulate(jr.BubbleRank(delta=0.1), ENVIRONMENT, 3_000, instances=[query], seeds=[seed], **options)
+        for metric, exactly in (("misordered", True), ("regret", False), ("clicks", False)):
+            lane, among = alone[metric][0, 0].values, many[metric].sel(query=query, seed=seed).values
+            np.testing.assert_allclose(lane, among, rtol=0 if exactly else 1e-6)
+
+
+@pytest.mark.parametrize("policy", [jr.BubbleRank(delta=0.1), jr.RandomRanking()])
+def test_curves_do_not_depend_on_the_chunking(policy):
+    options = {"num_seeds": 3, "num_records": 11, "metrics": ("regret", "ndcg"), **QUIET}
+    straight = jr.simulate(policy, ENVIRONMENT, 4_321, **options)
+    for chunk_intervals in (1, 3):
+        chunked = jr.simulate(policy, ENVIRONMENT, 4_321, chunk_intervals=chunk_intervals, **options)
+        for metric in ("regret", "ndcg"):
+            np.testing.assert_array_equal(chunked[metric], straight[metric])
+
+
+def test_records_do_not_change_the_run():
+    few = jr.simulate(jr.RandomRanking(), ENVIRONMENT, 2_500, record_at=[700, 2_500], **QUIET)["regret"]
+    many = jr.simulate(jr.RandomRanking(), ENVIRONMENT, 2_500, num_records=2_500, **QUIET)["regret"]
+    np.testing.assert_allclose(few, many.sel(step=[700, 2_500]), rtol=1e-6)
+
+
+def test_seeds_differ_and_the_root_seed_matters():
+    first = jr.simulate(jr.RandomRanking(), ENVIRONMENT, 500, num_seeds=3, **QUIET)["regret"][..., -1]
+    second = jr.simulate(jr.RandomRanking(), ENVIRONMENT, 500, num_seeds=3, seed=1, **QUIET)["regret"][..., -1]
+    assert len(np.unique(first)) == first.size
+    assert not np.isin(first, second).any()
+
+
+def test_lane_keys_are_folded_as_documented():
+    import jax
+
+    expected = jax.random.fold_in(jax.random.fold_in(root_key(5), 2), 7)
+    assert (jax.random.key_data(lane_key(root_key(5), 2, 7)) == jax.random.key_data(expected)).all()
+
+
+def test_a_swept_leaf_is_a_dimension_and_each_setting_is_that_policy():
+    deltas = [0.5, 0.1, 0.001]
+    options = {"num_seeds": 2, "num_records": 5, **QUIET}
+    sweep = jr.simulate(jr.BubbleRank(delta=deltas), ENVIRONMENT, 3_000, **options)["regret"]
+    assert sweep.dims == ("delta", "query", "seed", "step")
+    np.testing.assert_allclose(sweep["delta"], deltas, rtol=1e-6)
+    for i, delta in enumerate(deltas):
+        single = jr.simulate(jr.BubbleRank(delta=delta), ENVIRONMENT, 3_000, **options)["regret"]
+        np.testing.assert_allclose(sweep[i], single, rtol=1e-6)
+    assert not np.allclose(sweep[0], sweep[2])
+
+
+def test_several_swept_leaves_are_swept_together():
+    policy = jr.BubbleRank(delta=[0.5, 0.1], horizon=[10, 20])
+    sweep = jr.simulate(policy, ENVIRONMENT, 100, num_records=2, **QUIET)["regret"]
+    assert sweep.dims[0] == "setting"
+    np.testing.assert_array_equal(sweep["horizon"], [10, 20])
+
+
+def test_compare_has_a_policy_dimension_and_shared_random_numbers():
+    policies = {"static": jr.StaticRanking(), "a": jr.RandomRanking(), "b": jr.RandomRanking()}
+    result = jr.compare(policies, ENVIRONMENT, 200, num_seeds=2, num_records=4, **QUIET)
+    assert result["regret"].dims == ("policy", "query", "seed", "step")
+    assert result["policy"].values.tolist() == list(policies)
+    np.testing.assert_array_equal(result["regret"].sel(policy="a"), result["regret"].sel(policy="b"))
+
+
+def test_an_environment_of_one_query_has_no_query_dimension():
+    environment = jr.ClickBandit(jr.CascadeModel([0.1, 0.5, 0.3]))
+    result = jr.simulate(jr.StaticRanking(), environment, 10, num_seeds=2, **QUIET)
+    assert result["regret"].dims == ("seed", "step")
+
+
+def test_horizon_is_the_number_of_steps_unless_given():
+    filled = jr.simulate(jr.BubbleRank(), ENVIRONMENT, 2_000, **QUIET)["regret"]
+    given = jr.simulate(jr.BubbleRank(horizon=2_000), ENVIRONMENT, 2_000, **QUIET)["regret"]
+    np.testing.assert_array_equal(filled, given)
+
+
+def test_linear_and_logarithmic_record_grids():
+    linear = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 1_000, num_records=4, **QUIET)
+    assert linear["step"].values.tolist() == [250, 500, 750, 1_000]
+    log = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 1_000, num_records=4, spacing="log", **QUIET)
+    assert log["step"].values.tolist() == [1, 10, 100, 1_000]
+    explicit = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 1_000, record_at=(7, 30), **QUIET)
+    assert explicit["step"].values.tolist() == [7, 30, 1_000]
+
+
+def test_attributes_say_what_ran():
+    attrs = jr.simulate(jr.BubbleRank(), ENVIRONMENT, 100, seed=3, **QUIET).attrs
+    assert attrs["policy"] == "BubbleRank(horizon=100)"
+    assert attrs["environment"].startswith("ClickBandit(click_model=PositionBasedModel(")
+    assert attrs["root_seed"] == 3
+    assert attrs["jaxrank_version"] == jr.__version__
+    assert attrs["lane_steps_per_second"] == pytest.approx(500 / attrs["wall_time_seconds"])
+    assert "cpu" in attrs["devices"].lower() or attrs["devices"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_steps": 0}, "num_steps must be an integer from 1 to 2147483646; got 0"),
+        ({"num_steps": 10.0}, "num_steps must be an integer .* got 10.0"),
+        ({"num_steps": 2**31}, "num_steps must be an integer from 1 to 2147483646; got 2147483648"),
+        ({"num_seeds": 0}, "num_seeds must be an integer .* got 0"),
+        ({"metrics": ("regert",)}, "metrics must be among regret, reward, .*; got 'regert'"),
+        ({"metrics": "regret"}, "metrics must be a sequence of at least one name; got 'regret'"),
+        ({"spacing": "cubic"}, "spacing must be 'linear' or 'log'; got 'cubic'"),
+        ({"record_at": [5, 5]}, r"record_at must be increasing integers .* got \[5, 5\]"),
+        ({"record_at": [5, 500]}, "record_at must not pass num_steps = 100; got 500"),
+        ({"instances": [5]}, r"instances must be integers from 0 to 4; got \[5\]"),
+        ({"seeds": [1, 1]}, r"seeds must not repeat; got \[1, 1\]"),
+        ({"num_records": -1}, "num_records must be an integer .* got -1"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_runs(options, message):
+    with pytest.raises(ValueError, match=message):
+        jr.simulate(jr.StaticRanking(), ENVIRONMENT, **{"num_steps": 100} | options)
+
+
+MEMORY = """
+import resource, sys
+import jaxrank as jr
+environment = jr.ClickBandit(jr.datasets.synthetic("cm", 20), top=5)
+jr.simulate(jr.BubbleRank(), environment, int(sys.argv[1]), num_seeds=10, num_records=50, progress=False)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+def test_memory_does_not_grow_with_the_number_of_steps():
+    few, many = (
+        int(subprocess.run([sys.executable, "-c", MEMORY, steps], capture_output=True, text=True, check=True).stdout)
+        for steps in ("2000", "60000")
+    )
+    assert many < few + 40_000, f"{few} KB at 2,000 steps, {many} KB at 60,000"
