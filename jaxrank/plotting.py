@@ -78,7 +78,7 @@ def plot_curves(
     ax.legend(frameon=False)
     if path is not None:
         with atomic_path(path) as temporary:
-            ax.figure.savefig(temporary, dpi=150)
+            ax.get_figure(root=True).savefig(temporary, dpi=150)  # type: ignore[union-attr]
     return ax
 
 

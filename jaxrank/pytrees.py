@@ -14,7 +14,7 @@ grad and pickle do) never runs the checks, so a tree of gradients or of tracers 
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 import jax
 import jax.numpy as jnp
@@ -54,9 +54,9 @@ def static(default: Any = dataclasses.MISSING) -> Any:
     return dataclasses.field(default=default, metadata={"static": True})
 
 
-def derived(ndim: int) -> Any:
+def derived(ndim: int, *, init: Literal[False] = False) -> Any:
     """A leaf that ``_derive`` computes when the object is made."""
-    return dataclasses.field(init=False, default=None, metadata={"ndim": ndim})
+    return dataclasses.field(init=init, default=None, metadata={"ndim": ndim})
 
 
 @dataclass_transform(frozen_default=True, eq_default=True, field_specifiers=(array, static, derived))
@@ -67,8 +67,8 @@ def pytree(cls: type[T]) -> type[T]:
     the derived leaves.
     """
     cls.__post_init__ = _post_init  # type: ignore[attr-defined]
-    cls.__repr__ = _repr  # type: ignore[assignment]
-    cls.__eq__ = _eq  # type: ignore[assignment]
+    cls.__repr__ = _repr  # type: ignore[method-assign]
+    cls.__eq__ = _eq  # type: ignore[method-assign]
     cls.__hash__ = None  # type: ignore[assignment]
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
@@ -192,4 +192,5 @@ def _eq(self: Any, other: Any) -> bool:
     if type(self) is not type(other):
         return NotImplemented
     (mine, my_tree), (theirs, their_tree) = jax.tree.flatten(self), jax.tree.flatten(other)
-    return my_tree == their_tree and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+    same_structure: bool = my_tree == their_tree  # type: ignore[operator]
+    return same_structure and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))

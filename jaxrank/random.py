@@ -8,6 +8,7 @@ rolled into a loop, so that XLA fuses them with what uses the bits (42 against 1
 """
 
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +49,7 @@ def _split(key: Array, shape: tuple[int, ...]) -> Array:
     return jnp.stack(_threefry(key, *_counters(shape)), axis=-1)
 
 
-def _fold_in(key: Array, data: Array) -> Array:
+def _fold_in(key: Array, data: Any) -> Array:
     return jnp.stack(_threefry(key, *_seed(data)))
 
 

@@ -85,7 +85,7 @@ def simulate(
     instance_ids = _chosen("instances", instances, available or 1, limit=available or 1)
     seed_ids = _chosen("seeds", seeds, _positive_int("num_seeds", num_seeds), limit=2**31)
     grid = (settings or 1, len(instance_ids), len(seed_ids))
-    metrics = _known_metrics(metrics, policy, environment)
+    metrics = _known_metrics(metrics, environment)
 
     # Lanes in the order (setting, instance, seed): which row of the leaves' instance axes each lane reads.
     setting, instance, lane_seed = (index.ravel() for index in np.indices(grid))
@@ -238,7 +238,7 @@ def _wrap(key_data: Array):
 def _with_horizon(policy: Policy, num_steps: int) -> Policy:
     """``horizon=None`` means the number of steps of the run."""
     if getattr(policy, "horizon", num_steps) is None:
-        return dataclasses.replace(policy, horizon=num_steps)  # type: ignore[type-var, call-arg]
+        return dataclasses.replace(policy, horizon=num_steps)  # type: ignore[type-var]
     return policy
 
 
@@ -264,24 +264,21 @@ def _record_steps(num_steps: int, num_records: int, spacing: str, record_at: Ite
     raise ValueError(f"spacing must be 'linear' or 'log'; got {spacing!r}")
 
 
-def _known_metrics(metrics: Sequence[str], policy: Policy, environment: Environment) -> tuple[str, ...]:
+def _known_metrics(metrics: Sequence[str], environment: Environment) -> tuple[str, ...]:
     if isinstance(metrics, str) or not metrics:
         raise ValueError(f"metrics must be a sequence of at least one name; got {metrics!r}")
+    known: list[str] = []
 
-    def measure(environment, key):
-        query = environment.query(key, jnp.int32(1))
-        return environment.metrics(query, jnp.zeros(query.list_size, jnp.int32))
+    def measure(environment: Environment) -> None:
+        one = _spread(environment, jnp.int32(0))
+        query = one.query(random.root_key(0), jnp.int32(1))
+        known.extend(one.metrics(query, jnp.zeros(query.list_size, jnp.int32)))
 
-    one_lane = jax.eval_shape(lambda env: _spread_one(env), environment)
-    known = jax.eval_shape(measure, one_lane, jax.eval_shape(lambda: random.root_key(0)))
+    jax.eval_shape(measure, environment)
     for name in metrics:
         if name not in known:
             raise ValueError(f"metrics must be among {', '.join(known)}; got {name!r}")
     return tuple(metrics)
-
-
-def _spread_one(tree):
-    return _spread(tree, jnp.int32(0))
 
 
 def _chosen(name: str, chosen: Sequence[int] | None, count: int, limit: int) -> np.ndarray:

@@ -33,7 +33,7 @@ def check_policy(policy: Policy, environment: Environment | None = None) -> None
     of a shape; a chunked run = a straight one, bit for bit; a lane alone = that lane among many.
     """
     if getattr(policy, "horizon", _STEPS) is None:
-        policy = dataclasses.replace(policy, horizon=_STEPS)  # type: ignore[type-var, call-arg]
+        policy = dataclasses.replace(policy, horizon=_STEPS)  # type: ignore[type-var]
     model = PositionBasedModel(_ATTRACTION, _EXAMINATION)
     worlds = [environment] if environment is not None else [ClickBandit(model), ClickBandit(model, list_size=3)]
     for world in worlds:

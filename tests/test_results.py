@@ -62,7 +62,7 @@ def test_the_standard_error_is_over_queries_after_averaging_seeds():
 
 def test_the_standard_error_of_one_query_is_over_seeds():
     values = np.random.default_rng(0).normal(size=(1, 5, 2))
-    mean, error = jr.mean_and_error(xarray.DataArray(values, dims=("query", "seed", "step")))
+    error = jr.mean_and_error(xarray.DataArray(values, dims=("query", "seed", "step")))[1]
     np.testing.assert_allclose(error, values[0].std(axis=0, ddof=1) / np.sqrt(5))
     alone = jr.mean_and_error(xarray.DataArray(values[:, :1], dims=("query", "seed", "step")))[1]
     assert np.isnan(alone).all()

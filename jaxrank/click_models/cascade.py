@@ -1,5 +1,7 @@
 """The cascade model (CM): scan down, click the first attractive item and leave (Craswell et al., WSDM 2008)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -20,7 +22,7 @@ class CascadeModel:
       attraction: α [L], or [queries, L].
     """
 
-    attraction: Array = array(ndim=1, check=probability)
+    attraction: Any = array(ndim=1, check=probability)
 
     def sample(self, key: Key, ranking: Array) -> Array:
         """One uniform u a session: the click is on the first k with Π_{i≤k} (1 − α(R_i)) ≤ u."""

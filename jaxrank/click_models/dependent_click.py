@@ -1,5 +1,7 @@
 """The dependent click model (DCM): a cascade that may go on after a click (Guo et al., WSDM 2009)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -22,8 +24,8 @@ class DependentClickModel:
       termination: v [K], or [queries, K].
     """
 
-    attraction: Array = array(ndim=1, check=probability)
-    termination: Array = array(ndim=1, check=probability)
+    attraction: Any = array(ndim=1, check=probability)
+    termination: Any = array(ndim=1, check=probability)
 
     def _abandonment(self, ranking: Array) -> Array:
         """v_k·α(R_k): leaves after a click here, if it gets here."""

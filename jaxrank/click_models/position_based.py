@@ -1,5 +1,7 @@
 """The position-based model (PBM): examine by position, click by item (Richardson et al., WWW 2007)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -31,8 +33,8 @@ class PositionBasedModel:
       examination: χ [K], or [queries, K].
     """
 
-    attraction: Array = array(ndim=1, check=probability)
-    examination: Array = array(ndim=1, check=probability)
+    attraction: Any = array(ndim=1, check=probability)
+    examination: Any = array(ndim=1, check=probability)
 
     def sample(self, key: Key, ranking: Array) -> Array:
         return jax.random.uniform(key, ranking.shape) < self.click_probability(ranking)

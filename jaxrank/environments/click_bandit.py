@@ -34,9 +34,9 @@ class ClickBandit:
     instance_dim: ClassVar[str] = "query"
 
     click_model: Any
-    base_ranking: Array | None = array(ndim=1, dtype=jnp.int32, check=non_negative, default=None)
-    list_size: int | None = static(default=None)
-    top: int | None = static(default=None)
+    base_ranking: Any = array(ndim=1, dtype=jnp.int32, check=non_negative, default=None)
+    list_size: int = static(default=None)
+    top: int = static(default=None)
     optimal_ranking: Array = derived(ndim=1)  # int32[K]
     base_inversions: Array = derived(ndim=0)  # int32[], |V(R₀)|
     ideal_dcg: Array = derived(ndim=1)  # float[K]

@@ -12,7 +12,7 @@ Where the paper leaves a choice:
 - Doubling trick (Sec. 4.3): after step n the base list becomes R₀ again and n doubles; statistics stay.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ class Beliefs(NamedTuple):
 class BubbleRankState(NamedTuple):
     beliefs: Beliefs
     challenger: Array  # int32[], L > K: which item below K meets position K next; −1 if none may
-    horizon: Array | None  # int32[], n of the doubling trick
+    horizon: Any  # int32[], n of the doubling trick; None without it
 
 
 @pytree
@@ -59,8 +59,8 @@ class BubbleRank:
       doubling: the doubling trick for an unknown horizon; ``horizon`` is then the first guess, and must be given.
     """
 
-    delta: Array | None = array(ndim=0, check=open_probability, default=None)
-    horizon: Array | None = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
+    delta: Any = array(ndim=0, check=open_probability, default=None)
+    horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
     doubling: bool = static(default=False)
 
     def _validate(self) -> None:
@@ -108,7 +108,7 @@ class BubbleRank:
         wrong = jnp.any(_certain(-beliefs.s, beliefs.n, log_inverse_delta))
         wrong |= jnp.any(_certain(-beliefs.s_below, beliefs.n_below, log_inverse_delta))
         if self.doubling:
-            over = query.step == horizon
+            over = jnp.equal(query.step, horizon)
             beliefs = rarely(wrong & ~over, _exchange, beliefs, log_inverse_delta)
             beliefs = rarely(over, _reset, beliefs, query.base_ranking)
             horizon = jnp.where(over, 2 * jnp.minimum(horizon, 2**30 - 1), horizon)
@@ -154,7 +154,7 @@ def _paired(query: Query) -> Array:
 
 def _last_is_free(query: Query) -> Array:
     """bool[]: is position K without a partner above it at this step?"""
-    return (query.list_size - 1) % 2 == (query.step + 1) % 2
+    return jnp.equal((query.list_size - 1) % 2, (query.step + 1) % 2)
 
 
 def _exchange(beliefs: Beliefs, log_inverse_delta: Array) -> Beliefs:

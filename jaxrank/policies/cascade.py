@@ -19,6 +19,7 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrank.batching import lane_vector
 from jaxrank.numerics import kl_upper
 from jaxrank.pytrees import pytree, static
 from jaxrank.ranking import top_items
@@ -49,8 +50,9 @@ class _CascadingBandit:
         return top_items_random_ties(self._index(state, query.step), words, query.list_size)
 
     def update(self, key: Key, state: CascadeState, query: Query, ranking: Array, clicks: Array) -> CascadeState:
-        observed = _observed(clicks, self.feedback)
-        shown = ranking[:, None] == jnp.arange(query.num_items)  # bool[K, L]
+        ranking, clicks = lane_vector(ranking), lane_vector(clicks)
+        observed = lane_vector(_observed(clicks, self.feedback))
+        shown = ranking[:, None] == jnp.arange(query.num_items)[None, :]  # bool[K, L]
         return CascadeState(
             observed=state.observed + jnp.sum(shown & observed[:, None], axis=0, dtype=jnp.int32),
             clicks=state.clicks + jnp.sum(shown & (observed & clicks)[:, None], axis=0, dtype=jnp.int32),
@@ -110,8 +112,7 @@ class CascadeTS(_Cascade):
     Args:
       feedback: with several clicks, items down to the "first" or to the "last" are observed.
 
-    Reference: Cheung, Tan, Zhong: A Thompson sampling algorithm for cascading bandits. AISTATS 2019 (TS-Cascade has
-    Gaussian samples; with Beta posteriors it is the natural sampler, as in Huyuk and Tekin, AISTATS 2019).
+    Reference: Zhong, Cheung, Tan: Thompson sampling algorithms for cascading bandits. JMLR 22, 2021 (CTS there).
     """
 
     def rank(self, key: Key, state: CascadeState, query: Query) -> Array:

@@ -1,0 +1,269 @@
+"""Click logs: what was shown for a query, and what was clicked.
+
+Two formats, both plain or gzipped, both read one line at a time:
+
+- ``load_sessions``: a table with the columns split, query_region, docs, clicked_positions0;
+- ``load_yandex_log``: the log of the Yandex Relevance Prediction Challenge (WSCD 2012).
+"""
+
+import dataclasses
+import gzip
+import io
+import os
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+_COLUMNS = ["split", "query_region", "docs", "clicked_positions0"]
+_SPLITS = ("train", "test")
+_LARGEST = 2**63 - 1  # ids are int64
+
+
+@dataclasses.dataclass(frozen=True)
+class QuerySessions:
+    """The sessions of one query. Items are numbered so that the most frequent list is 0, 1, 2, …, K − 1."""
+
+    documents: np.ndarray  # int64[L], the log's id of each item
+    rankings: np.ndarray  # int32[sessions, K], items as shown, top first
+    clicks: np.ndarray  # bool[sessions, K]
+    is_test: np.ndarray | None  # bool[sessions], if the log is split
+    base_ranking: np.ndarray  # int32[K], R₀: the list shown most often, the earlier one of equals
+
+
+class Sessions(NamedTuple):
+    """The sessions of several queries in one table, as ``fit`` takes them."""
+
+    queries: np.ndarray  # int32[sessions], 0 … num_queries − 1
+    rankings: np.ndarray  # int32[sessions, K]
+    clicks: np.ndarray  # bool[sessions, K]
+
+
+@dataclasses.dataclass(frozen=True)
+class SessionLog:
+    """A click log, query by query."""
+
+    queries: dict[str, QuerySessions]  # by "<query id>_<region id>"
+
+    @property
+    def num_items(self) -> int:
+        """L of the query with the most documents."""
+        return max(len(query.documents) for query in self.queries.values())
+
+    def most_frequent(self, num_queries: int) -> "SessionLog":
+        """The queries with the most sessions, most frequent first, equals as in the log."""
+        if not isinstance(num_queries, int) or not 1 <= num_queries <= len(self.queries):
+            raise ValueError(f"num_queries must be an integer from 1 to {len(self.queries)}; got {num_queries!r}")
+        by_size = sorted(self.queries, key=lambda name: -len(self.queries[name].rankings))
+        return SessionLog({name: self.queries[name] for name in by_size[:num_queries]})
+
+    def stacked(self, split: str | None = None) -> Sessions:
+        """All sessions, or those of the "train" or "test" split; query i is the i-th of ``queries``."""
+        if split not in (None, *_SPLITS):
+            raise ValueError(f"split must be None, 'train' or 'test'; got {split!r}")
+        parts = []
+        for index, (name, query) in enumerate(self.queries.items()):
+            chosen = np.ones(len(query.rankings), bool)
+            if split is not None:
+                if query.is_test is None:
+                    raise ValueError(f"split must be None, for this log is not split; got {split!r} for query {name}")
+                chosen = query.is_test == (split == "test")
+            owner = np.full(np.count_nonzero(chosen), index, np.int32)
+            parts.append(Sessions(owner, query.rankings[chosen], query.clicks[chosen]))
+        return Sessions(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def load_sessions(path: str | os.PathLike[str], *, list_size: int = 10) -> SessionLog:
+    """Reads a table of sessions, tab-separated, with a header.
+
+    Args:
+      path: a .tsv or .tsv.gz file. Its columns: ``split``, train or test; ``query_region``, the query; ``docs``,
+        document ids from the top, comma-separated; ``clicked_positions0``, positions from 0, comma-separated, or
+        nothing.
+      list_size: K, how many documents every line has.
+    """
+    collected: dict[str, _Collected] = {}
+
+    def read_header(fields: list[str]) -> None:
+        if fields != _COLUMNS:
+            raise ValueError(f"the header must be {' '.join(_COLUMNS)}; got {' '.join(fields)!r:.80}")
+
+    def read_session(fields: list[str]) -> None:
+        if len(fields) != len(_COLUMNS):
+            raise ValueError(f"expected {len(_COLUMNS)} tab-separated columns; got {len(fields)}")
+        split, query, docs, clicked = fields
+        if split not in _SPLITS:
+            raise ValueError(f"split must be train or test; got {split!r:.40}")
+        documents = _integers("docs", docs.split(","))
+        if len(documents) != list_size:
+            raise ValueError(f"expected {list_size} docs; got {len(documents)}")
+        clicks = bytearray(list_size)
+        for position in _integers("clicked_positions0", clicked.split(",") if clicked else []):
+            if position >= list_size:
+                raise ValueError(f"clicked position {position} was not shown; positions are 0 to {list_size - 1}")
+            clicks[position] = 1
+        collected.setdefault(query, _Collected()).add(documents, clicks, split == "test")
+
+    _each_line(path, read_session, header=read_header)
+    return _session_log(path, collected, list_size, is_split=True)
+
+
+def load_yandex_log(
+    path: str | os.PathLike[str], *, list_size: int = 10, num_queries: int | None = None
+) -> SessionLog:
+    """Reads the raw log of the Yandex Relevance Prediction Challenge.
+
+    Its lines are ``SessionID TimePassed Q QueryID RegionID URL1 … URL10`` and ``SessionID TimePassed C URLID``,
+    tab-separated, the lines of a session together. A click counts for the session's most recent query that showed the
+    document, at its uppermost place. A query is a pair of query and region: the same words elsewhere are another.
+
+    Args:
+      path: the file, plain or gzipped.
+      list_size: K, how many documents every query shows.
+      num_queries: keep only so many, the most frequent ones. The file is then read twice, and memory goes to what is
+        kept and to eight bytes for every list shown, where the whole log would not fit.
+    """
+    kept = None if num_queries is None else _most_frequent_keys(path, num_queries, list_size)
+    collected: dict[str, _Collected] = {}
+    session: list[tuple[str, list[int], bytearray]] = []  # the lists that the current session was shown
+    current = -1
+
+    def end_session() -> None:
+        for query, documents, clicks in session:
+            if kept is None or query in kept:
+                collected.setdefault(query, _Collected()).add(documents, clicks, False)
+        session.clear()
+
+    def read_action(fields: list[str]) -> None:
+        nonlocal current
+        is_query, session_id, values = _yandex_action(fields, list_size)
+        if session_id != current:
+            end_session()
+            current = session_id
+        if is_query:
+            session.append((f"{values[0]}_{values[1]}", values[2:], bytearray(list_size)))
+            return
+        for _, documents, clicks in reversed(session):
+            if values[0] in documents:
+                clicks[documents.index(values[0])] = 1
+                return
+        raise ValueError(f"click on document {values[0]}, which session {session_id} was not shown")
+
+    _each_line(path, read_action)
+    end_session()
+    log = _session_log(path, collected, list_size, is_split=False)
+    return log if num_queries is None else log.most_frequent(num_queries)
+
+
+def _yandex_action(fields: list[str], list_size: int) -> tuple[bool, int, list[int]]:
+    """Is it a query, its session, and then query, region and documents, or the document clicked."""
+    kind = fields[2] if len(fields) > 2 else ""
+    if kind not in ("Q", "C"):
+        raise ValueError(f"the third of the tab-separated columns must be Q or C; got {kind!r:.40}")
+    expected = 5 + list_size if kind == "Q" else 4
+    if len(fields) != expected:
+        raise ValueError(f"expected {expected} tab-separated columns in a line of kind {kind}; got {len(fields)}")
+    session_id, _ = _integers("SessionID and TimePassed", fields[:2])
+    return kind == "Q", session_id, _integers("ids", fields[3:])
+
+
+def _most_frequent_keys(path: str | os.PathLike[str], num_queries: int, list_size: int) -> set[str]:
+    if not isinstance(num_queries, int) or num_queries < 1:
+        raise ValueError(f"num_queries must be a positive integer; got {num_queries!r}")
+    shown = array("i")
+
+    def count(fields: list[str]) -> None:
+        is_query, _, values = _yandex_action(fields, list_size)
+        if is_query:
+            if max(values[:2]) > np.iinfo(np.int32).max:
+                raise ValueError(f"QueryID and RegionID must fit int32; got {values[0]} and {values[1]}")
+            shown.extend(values[:2])
+
+    _each_line(path, count)
+    pairs, first, counts = np.unique(
+        np.frombuffer(shown, np.int32).reshape(-1, 2), axis=0, return_index=True, return_counts=True
+    )
+    if len(pairs) < num_queries:
+        raise ValueError(f"num_queries must be at most the {len(pairs)} queries of {path}; got {num_queries}")
+    order = np.lexsort((first, -counts))[:num_queries]
+    return {f"{query}_{region}" for query, region in pairs[order]}
+
+
+class _Collected:
+    """The sessions of one query while they are read: flat, 5 bytes a place."""
+
+    def __init__(self) -> None:
+        self.items: dict[int, int] = {}  # document id -> item, in order of appearance
+        self.rankings = array("i")
+        self.clicks = bytearray()
+        self.is_test = bytearray()
+
+    def add(self, documents: Sequence[int], clicks: bytearray, is_test: bool) -> None:
+        self.rankings.extend(self.items.setdefault(document, len(self.items)) for document in documents)
+        self.clicks += clicks
+        self.is_test.append(is_test)
+
+    def finish(self, list_size: int, is_split: bool) -> QuerySessions:
+        rankings = np.frombuffer(self.rankings, np.int32).reshape(-1, list_size)
+        lists, first, counts = np.unique(rankings, axis=0, return_index=True, return_counts=True)
+        base = lists[np.lexsort((first, -counts))[0]].tolist()
+        order = np.array(list(dict.fromkeys(base + list(range(len(self.items))))))  # R₀ first, then as they appeared
+        renumbered = np.argsort(order).astype(np.int32)
+        return QuerySessions(
+            documents=np.array(list(self.items), np.int64)[order],
+            rankings=renumbered[rankings],
+            clicks=np.frombuffer(self.clicks, bool).reshape(-1, list_size),
+            is_test=np.frombuffer(self.is_test, bool) if is_split else None,
+            base_ranking=renumbered[base],
+        )
+
+
+def _session_log(
+    path: str | os.PathLike[str], collected: dict[str, _Collected], list_size: int, is_split: bool
+) -> SessionLog:
+    if not collected:
+        raise ValueError(f"{path}:1: no sessions in this file")
+    return SessionLog({name: query.finish(list_size, is_split) for name, query in collected.items()})
+
+
+def _integers(name: str, texts: Sequence[str]) -> list[int]:
+    try:
+        values = [int(text) for text in texts]
+    except ValueError:
+        raise ValueError(f"{name} must be integers; got {','.join(texts)!r:.60}") from None
+    if values and not (min(values) >= 0 and max(values) <= _LARGEST):
+        raise ValueError(f"{name} must be from 0 to 2**63 - 1; got {','.join(texts)!r:.60}")
+    return values
+
+
+def _each_line(
+    path: str | os.PathLike[str],
+    read: Callable[[list[str]], None],
+    header: Callable[[list[str]], None] | None = None,
+) -> None:
+    """Hands the fields of every line to ``read``; what it complains about gets the file and the line."""
+    for number, line in _lines(Path(path)):
+        try:
+            (header if header and number == 1 else read)(line.rstrip("\r\n").split("\t"))
+        except ValueError as error:
+            raise ValueError(f"{path}:{number}: {error}") from None
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file, plain or gzipped, from 1."""
+    if not path.is_file():
+        raise ValueError(f"path must be a click log; there is no file {path}")
+    number = 0
+    with open(path, "rb") as file:
+        is_gzipped = file.peek(2)[:2] == b"\x1f\x8b"
+        stream = gzip.GzipFile(fileobj=file) if is_gzipped else file
+        try:
+            for number, line in enumerate(io.TextIOWrapper(stream, "utf-8", errors="replace"), 1):  # noqa: B007
+                yield number, line
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{path}:{number + 1}: cannot be read: {error}") from None
+    if number == 0:
+        raise ValueError(f"{path}:1: the file is empty")

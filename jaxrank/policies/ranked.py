@@ -1,0 +1,172 @@
+"""Ranked bandits: one multi-armed bandit per position (Radlinski, Kleinberg, Joachims, ICML 2008, Algorithm 2).
+
+The bandit of position k proposes an item. If it is already shown above k, a random item that is not takes its place,
+and the bandit gets reward 0 for its proposal; else its reward is the click at k. The bandits know nothing of each other.
+
+Where the paper leaves a choice:
+
+- Its "arbitrary document" that replaces a proposal is drawn uniformly from those not shown above k.
+- Exp3 is Auer et al.'s (FOCS 1995), with γ from their Corollary 4.2 for rewards of at most T. Weights are kept as
+  logarithms, relative to the largest of the position, so that they neither overflow nor stall.
+- UCB1 is Auer, Cesa-Bianchi, Fischer's (Machine Learning 2002), ŵ + sqrt(2·log t / n); KL-UCB has the level of
+  CascadeKL-UCB, log t + 3·log log t. Both try every item first, and break ties at random.
+- What a bandit proposed cannot be read off a list in which it was replaced, so the proposals of step t + 1 are drawn at
+  the end of step t and kept. A position's item was replaced if and only if it differs from the proposal.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.batching import lane_vector
+from jaxrank.policies.cascade import kl_ucb, ucb1
+from jaxrank.pytrees import array, open_probability, positive, pytree
+from jaxrank.ranking import lookup, top_items
+from jaxrank.ties import top_items_random_ties
+from jaxrank.types import Array, Key, Query
+
+
+def _fill_in(key: Key, proposals: Array, num_items: int) -> Array:
+    """int32[K]: the proposals [K], from the top; a random item not shown yet instead of one that is.
+
+    One random order of the items serves all positions: whatever was shown, those left are in random order.
+    """
+    order = top_items(jax.random.bits(key, (num_items,), jnp.uint32), num_items)
+    items, positions = jnp.arange(num_items), jnp.arange(proposals.shape[0])
+
+    def place(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        ranking, shown = carry  # shown: bool[L]
+        proposal = jnp.sum(jnp.where(positions == k, proposals, 0))
+        free = lookup(order, jnp.argmin(lookup(shown, order)))
+        item = jnp.where(jnp.any(shown & (items == proposal)), free, proposal)
+        return jnp.where(positions == k, item, ranking), shown | (items == item)
+
+    start = jnp.zeros_like(proposals), jnp.zeros(num_items, bool)
+    return jax.lax.fori_loop(0, proposals.shape[0], place, start)[0]
+
+
+def _rewards(proposals: Array, ranking: Array, clicks: Array) -> Array:
+    """bool[K]: the click, if the position's item is the one its bandit proposed."""
+    return clicks & (ranking == proposals)
+
+
+def _chosen(proposals: Array, num_items: int) -> Array:
+    """bool[K, L]: the arm that each bandit pulled."""
+    return lane_vector(proposals)[:, None] == jnp.arange(num_items)[None, :]
+
+
+class Exp3State(NamedTuple):
+    log_weights: Array  # float32[K, L], log w of each position's bandit, the largest at 0
+    proposals: Array  # int32[K], what the bandits propose at the next step
+    probability: Array  # float32[K], with which they proposed it
+
+
+@pytree
+class RankedExp3:
+    """Ranked bandits with Exp3: for rewards that change as the bandits above learn.
+
+    p = (1 − γ)·w / Σw + γ/L, and after reward r of the proposal i: w_i ← w_i·exp(γ·(r / p_i) / L).
+
+    Args:
+      gamma: γ, in (0, 1). By default min(1, sqrt(L·log L / ((e − 1)·T))) for the horizon T.
+      horizon: T. By default the number of steps of the run.
+
+    Reference: Radlinski, Kleinberg, Joachims: Learning diverse rankings with multi-armed bandits. ICML 2008.
+    """
+
+    gamma: Array | None = array(ndim=0, check=open_probability, default=None)
+    horizon: Array | None = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
+
+    def init(self, key: Key, query: Query) -> Exp3State:
+        return self._propose(key, jnp.zeros((query.list_size, query.num_items)))
+
+    def rank(self, key: Key, state: Exp3State, query: Query) -> Array:
+        return _fill_in(key, state.proposals, query.num_items)
+
+    def update(self, key: Key, state: Exp3State, query: Query, ranking: Array, clicks: Array) -> Exp3State:
+        L = query.num_items
+        rewards = _rewards(state.proposals, ranking, clicks)
+        gain = self._gamma(L) * (rewards / state.probability) / L
+        return self._propose(key, state.log_weights + jnp.where(_chosen(state.proposals, L), gain[:, None], 0))
+
+    def statistics(self, state: Exp3State) -> dict[str, Array]:
+        """log w of every position and item, the largest of a position at 0, and the proposals of the next step."""
+        return {"log_weights": state.log_weights, "proposals": state.proposals}
+
+    def _propose(self, key: Key, log_weights: Array) -> Exp3State:
+        K, L = log_weights.shape
+        gamma = self._gamma(L)
+        log_weights = log_weights - jnp.max(log_weights, axis=1, keepdims=True)
+        weights = jnp.exp(log_weights)
+        p = (1 - gamma) * weights / jnp.sum(weights, axis=1, keepdims=True) + gamma / L
+        below = jnp.cumsum(p, axis=1)[:, :-1] <= jax.random.uniform(key, (K, 1))
+        proposals = jnp.sum(below, axis=1, dtype=jnp.int32)
+        return Exp3State(log_weights, proposals, jnp.sum(jnp.where(_chosen(proposals, L), p, 0), axis=1))
+
+    def _gamma(self, num_items: int) -> Array:
+        if self.gamma is not None:
+            return self.gamma
+        if self.horizon is None:
+            raise ValueError("RankedExp3.horizon must be given outside of simulate, which knows it; got None")
+        L = jnp.asarray(num_items, float)
+        return jnp.minimum(1, jnp.sqrt(L * jnp.log(L) / ((jnp.e - 1) * self.horizon)))
+
+
+class RankedState(NamedTuple):
+    pulls: Array  # int32[K, L], how often each position's bandit proposed each item
+    rewards: Array  # int32[K, L], and was rewarded for it
+    proposals: Array  # int32[K], what the bandits propose at the next step
+
+
+class _RankedIndex:
+    """Ranked bandits whose bandits pull the arm of the highest index."""
+
+    def _index(self, rewards: Array, pulls: Array, step: Array) -> Array:
+        """float[K, L]."""
+        raise NotImplementedError
+
+    def init(self, key: Key, query: Query) -> RankedState:
+        zeros = jnp.zeros((query.list_size, query.num_items), jnp.int32)
+        return self._propose(key, zeros, zeros, query.step + 1)
+
+    def rank(self, key: Key, state: RankedState, query: Query) -> Array:
+        return _fill_in(key, state.proposals, query.num_items)
+
+    def update(
+        self, key: Key, state: RankedState, query: Query, ranking: Array, clicks: Array
+    ) -> RankedState:
+        chosen = _chosen(state.proposals, query.num_items)
+        rewarded = chosen & _rewards(state.proposals, ranking, clicks)[:, None]
+        return self._propose(key, state.pulls + chosen, state.rewards + rewarded, query.step + 1)
+
+    def statistics(self, state: RankedState) -> dict[str, Array]:
+        """Pulls and rewards of every position and item, and the proposals of the next step."""
+        return state._asdict()
+
+    def _propose(self, key: Key, pulls: Array, rewards: Array, step: Array) -> RankedState:
+        words = jax.random.bits(key, pulls.shape, jnp.uint32)
+        best = jax.vmap(lambda scores, words: top_items_random_ties(scores, words, 1)[0])
+        return RankedState(pulls, rewards, best(self._index(rewards, pulls, step), words))
+
+
+@pytree
+class RankedUCB1(_RankedIndex):
+    """Ranked bandits with UCB1: ŵ + sqrt(2·log t / n) for the item that a position's bandit proposed n times.
+
+    Reference: Radlinski, Kleinberg, Joachims: Learning diverse rankings with multi-armed bandits. ICML 2008.
+    """
+
+    def _index(self, rewards: Array, pulls: Array, step: Array) -> Array:
+        return ucb1(rewards, pulls, step, width=2.0)
+
+
+@pytree
+class RankedKLUCB(_RankedIndex):
+    """Ranked bandits with KL-UCB: max{q ≥ ŵ : n·KL(ŵ ‖ q) ≤ log t + 3·log log t}.
+
+    Reference: Kveton, Szepesvári, Wen, Ashkan: Cascading bandits. ICML 2015, where it is the baseline.
+    """
+
+    def _index(self, rewards: Array, pulls: Array, step: Array) -> Array:
+        return kl_ucb(rewards, pulls, step)
