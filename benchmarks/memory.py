@@ -19,9 +19,10 @@ def main(steps: int = 5_000_000, queries: int = 100, seeds: int = 10) -> None:
     environment = jr.ClickBandit(model, list_size=10, top=5)
     result = jr.simulate(jr.BubbleRank(), environment, steps, num_seeds=seeds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"BubbleRank, {queries * seeds:,} lanes × {steps:,} steps: peak memory {peak:,.0f} MB, "
-          f"{result.attrs['wall_time_seconds']:,.0f} s, {result.attrs['lane_steps_per_second'] / 1e6:.2f} M lane-steps/s, "
-          f"mean regret {float(result['regret'][..., -1].mean()):,.2f}")
+    rate = result.attrs["lane_steps_per_second"] / 1e6
+    regret = float(result["regret"][..., -1].mean())
+    print(f"BubbleRank, {queries * seeds:,} lanes × {steps:,} steps: peak memory {peak:,.0f} MB")
+    print(f"{result.attrs['wall_time_seconds']:,.0f} s, {rate:.2f} M lane-steps/s, mean regret {regret:,.2f}")
 
     static = jr.simulate(jr.StaticRanking(), environment, steps, num_records=1)["regret"][:, 0, 0].values
     attraction = np.asarray(model.attraction, np.float64)
