@@ -61,7 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--queries", type=int, metavar="N", help="how many queries; all of the data, or 60 synthetic ones")
     run.add_argument("--items", type=int, default=10, metavar="L", help="items per query of the synthetic world")
     run.add_argument("--list-size", type=int, metavar="K", help="positions; as many as items if not given")
-    run.add_argument("--top", type=int, metavar="N", help="positions that regret and reward count; all if not given")
+    run.add_argument(
+        "--top", type=int, metavar="N", help="positions that regret and reward count; half of them if not given"
+    )
     run.add_argument("--steps", type=int, default=100_000, metavar="N", help="steps of each lane")
     run.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions of every query")
     run.add_argument("--seed", type=int, default=0, metavar="N", help="root of all random numbers")
@@ -94,7 +96,10 @@ def _run(options: argparse.Namespace) -> None:
     else:
         queries = 60 if options.queries is None else options.queries
         model = jr.datasets.synthetic(options.click_model, queries, options.items)
-    environment = jr.ClickBandit(model, list_size=options.list_size, top=options.top)
+    list_size = model.attraction.shape[-1] if options.list_size is None else options.list_size
+    # Half of the list, as in the papers: of the whole list, a cascade's reward does not depend on the order.
+    top = max(1, list_size // 2) if options.top is None else options.top
+    environment = jr.ClickBandit(model, list_size=list_size, top=top)
     policies = _policies(options.policy or ["bubblerank", "static"])
     out = options.out / "run.nc"
     _check_writable(options.out)

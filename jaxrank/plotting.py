@@ -73,8 +73,13 @@ def plot_curves(
     if log:
         ax.set(xscale="log", yscale="log")
     else:
-        ax.set_xlim(0, None)
-        ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
+        from matplotlib.ticker import EngFormatter
+
+        ax.set_xlim(0, int(result["step"][-1]))
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+        if not per_step:
+            ax.set_ylim(bottom=0)
+            ax.yaxis.set_major_formatter(EngFormatter(sep=""))
     ax.legend(frameon=False)
     if path is not None:
         with atomic_path(path) as temporary:

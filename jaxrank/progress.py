@@ -18,12 +18,12 @@ def progress_bar(title: str, num_steps: int, num_lanes: int, enabled: bool) -> I
     class Rate(ProgressColumn):
         def render(self, task):
             rate = (task.speed or 0.0) * num_lanes
-            return Text(f"{rate / 1e6:.2f} M lane-steps/s")
+            return Text(f"{rate / 1e6:.2f} M lane-steps/s", no_wrap=True)
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} steps"),
+        BarColumn(bar_width=20),
+        TextColumn("{task.percentage:>3.0f} %"),
         Rate(),
         TimeRemainingColumn(),
     )
