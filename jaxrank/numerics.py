@@ -1,5 +1,6 @@
 """Float arithmetic that has to be careful."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -30,15 +31,39 @@ def exclusive(cumulative: Array, first: float | int | bool) -> Array:
     return lane_vector(jnp.pad(lane_vector(cumulative)[:-1], (1, 0), constant_values=first))
 
 
-def product_gap(better: Array, worse: Array) -> Array:
-    """(1 − Π(1 − better)) − (1 − Π(1 − worse)), without cancellation.
+def product_gap(better: Array, worse: Array, difference: Array) -> Array:
+    """(1 − Π(1 − better)) − (1 − Π(1 − worse)), where ``difference`` = better − worse, to its last digits.
 
     The difference of two products telescopes into Σ_k Π_{i<k}(1−worse_i)·(better_k − worse_k)·Π_{i>k}(1−better_i).
     Equal lists give exactly 0 and close ones keep their digits, so regret adds up over millions of float32 steps.
     """
     above = exclusive(jnp.cumprod(1 - worse), 1)
     below = exclusive(jnp.cumprod(1 - better[::-1]), 1)[::-1]
-    return ordered_sum(above * (better - worse) * below)
+    return ordered_sum(above * difference * below)
+
+
+def sort_descending(values: Array) -> Array:
+    """A short vector, sorted by Batcher's odd-even merge network: minima and maxima only, no data-dependent moves."""
+    size = values.shape[0]
+    if size > 32:
+        return jnp.sort(values, descending=True)
+    x = [values[k] for k in range(size)]
+    for i, j in _comparators(size):
+        x[i], x[j] = jnp.maximum(x[i], x[j]), jnp.minimum(x[i], x[j])
+    return lane_vector(jnp.stack(x))
+
+
+def _comparators(size: int) -> Iterator[tuple[int, int]]:
+    """Which pairs to put in order, one after the other (Knuth, TAOCP vol. 3, Sec. 5.2.2, Algorithm M)."""
+    p = top = 1 << (size - 1).bit_length() >> 1
+    while p > 0:
+        q, r, d = top, 0, p
+        while True:
+            yield from ((i, i + d) for i in range(size - d) if i & p == r)
+            if q == p:
+                break
+            d, q, r = q - p, q >> 1, p
+        p >>= 1
 
 
 def bernoulli_kl(p: Array, q: Array) -> Array:

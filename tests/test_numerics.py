@@ -24,8 +24,17 @@ def test_product_gap_keeps_its_digits_where_subtraction_loses_them():
         worse = better.copy()
         worse[rng.integers(10)] -= np.float32(1e-4)
         exact = np.prod(1 - worse.astype(np.float64)) - np.prod(1 - better.astype(np.float64))
-        assert numerics.product_gap(jnp.asarray(better), jnp.asarray(worse)) == pytest.approx(exact, rel=2e-6)
-        assert numerics.product_gap(jnp.asarray(better), jnp.asarray(better)) == 0
+        gap = numerics.product_gap(*map(jnp.asarray, (better, worse, better - worse)))
+        assert gap == pytest.approx(exact, rel=2e-6)
+        assert numerics.product_gap(*map(jnp.asarray, (better, better, better - better))) == 0
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 10, 17, 32, 40])
+def test_sort_descending_sorts(size):
+    rng = np.random.default_rng(size)
+    for _ in range(20):
+        values = rng.integers(0, size, size).astype(np.float32)
+        np.testing.assert_array_equal(numerics.sort_descending(jnp.asarray(values)), -np.sort(-values))
 
 
 def test_compensated_sum_of_many_small_terms():

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrank.numerics import exclusive, product_gap, safe_log
+from jaxrank.numerics import exclusive, product_gap, safe_log, sort_descending
 from jaxrank.pytrees import array, probability, pytree
 from jaxrank.ranking import lookup, top_items
 from jaxrank.types import Array, Key
@@ -39,8 +39,14 @@ class CascadeModel:
         return 1 - jnp.prod(1 - lookup(self.attraction, ranking[:top]))
 
     def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
-        """reward(better) − reward(worse), to the last digits."""
-        return product_gap(lookup(self.attraction, better[:top]), lookup(self.attraction, worse[:top]))
+        """reward(better) − reward(worse), to the last digits.
+
+        The order within a list does not matter. Sorted, a worse list is nowhere more attractive than the optimum,
+        so that no two terms of the gap cancel.
+        """
+        high = sort_descending(lookup(self.attraction, better[:top]))
+        low = sort_descending(lookup(self.attraction, worse[:top]))
+        return product_gap(high, low, high - low)
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
         """α descending, ties in item order. (Any order of the same first ``top`` items is as good.)"""
