@@ -1,14 +1,19 @@
 """Keys and draws.
 
-A lane's key depends on the root seed, its instance and its seed alone, a step's key on the lane and the step: no
+A lane's key depends on the root seed, its instance and its seed alone, a step's words on the lane and the step: no
 lane's numbers depend on its neighbours, on the chunking, on the devices or on a restart.
 
-``threefry2x32`` here gives the same bits as JAX's generator of that name, with the 20 rounds written out instead of
-rolled into a loop, so that XLA fuses them with what uses the bits (42 against 101 ns for ten draws, DESIGN.md).
+Random numbers are the dearest part of a cheap step, so there are two generators, both JAX key types:
+
+- "jaxrank", the default: Threefry-2x32 with 20 rounds makes 64 random bits for each step of each lane; the draws of
+  the step are a Weyl sequence from there through a 32-bit mixer. Seeds, lanes, steps, splits and fold-ins are
+  Threefry's; ``tests/test_random.py`` holds the statistical tests of what comes out.
+- "threefry2x32": every word is Threefry's, and the bits are those of JAX's generator of that name, with the rounds
+  written out instead of rolled into a loop, so that XLA can fuse them.
 """
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +23,8 @@ from jax.extend.random import define_prng_impl
 from jaxrank.types import Array, Key
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_WEYL = 0x9E3779B9  # what separates the words of one key
+_USE_HIGH, _USE_LOW = 0x85EBCA6B, 0xC2B2AE35  # and the keys of one step
 
 
 def _threefry(key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
@@ -60,30 +67,69 @@ def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
     return (x0 ^ x1).astype(jnp.dtype(f"uint{bit_width}"))
 
 
-THREEFRY = define_prng_impl(
-    key_shape=(2,),
-    seed=_seed,
-    split=_split,
-    random_bits=_random_bits,
-    fold_in=_fold_in,
-    name="jaxrank_threefry2x32",
-    tag="jrfry",
-)
+def _mixed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
+    """Words from a key that is itself random: a Weyl sequence from key[0], mixed, and masked with key[1]."""
+    if bit_width == 64:
+        halves = _mixed_bits(key, 32, (*shape, 2)).astype(jnp.uint64)
+        return (halves[..., 0] << 32) | halves[..., 1]
+    count = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
+    word = key[0] + count * np.uint32(_WEYL)
+    word = (word ^ (word >> np.uint32(16))) * np.uint32(0x7FEB352D)
+    word = (word ^ (word >> np.uint32(15))) * np.uint32(0x846CA68B)
+    word = (word ^ (word >> np.uint32(16))) ^ key[1]
+    return word.astype(jnp.dtype(f"uint{bit_width}"))
 
 
-def root_key(seed: int) -> Key:
-    return jax.random.key(seed, impl=THREEFRY)
+def _implementation(name: str, tag: str, random_bits: Any) -> Any:
+    return define_prng_impl(
+        key_shape=(2,), seed=_seed, split=_split, random_bits=random_bits, fold_in=_fold_in, name=name, tag=tag
+    )
+
+
+PRNG = {
+    "jaxrank": _implementation("jaxrank", "jr", _mixed_bits),
+    "threefry2x32": _implementation("jaxrank_threefry2x32", "jrfry", _random_bits),
+}
+
+
+def root_key(seed: int, prng: str = "jaxrank") -> Key:
+    """The root of all keys of a run."""
+    if prng not in PRNG:
+        raise ValueError(f"prng must be one of {', '.join(PRNG)}; got {prng!r}")
+    return jax.random.key(seed, impl=PRNG[prng])
 
 
 def lane_key(root: Key, instance: Array, seed: Array) -> Key:
     return jax.random.fold_in(jax.random.fold_in(root, instance), seed)
 
 
-def step_keys(lane: Key, step: Array) -> tuple[Key, Key, Key, Key]:
+class StepWords(NamedTuple):
+    """The random words that a step's keys are made of. The loop carries them, so that they are computed once."""
+
+    high: Array  # uint32[]
+    low: Array  # uint32[]
+
+
+def step_words(lane: Array, step: Array) -> StepWords:
+    """The words of a step, from a lane's key data [2]."""
+    return StepWords(*_threefry(lane, jnp.uint32(0), step.astype(jnp.uint32)))
+
+
+def keys_of(words: StepWords, prng: str) -> tuple[Key, Key, Key, Key]:
     """The four keys of a step: query, rank, clicks, update. Those not used cost nothing: XLA drops them."""
-    key = jax.random.fold_in(lane, step)
-    query, rank, clicks, update = (jax.random.fold_in(key, use) for use in range(4))
-    return query, rank, clicks, update
+
+    def key(use: int) -> Key:
+        high = words.high + np.uint32(use * _USE_HIGH % 2**32)
+        low = words.low ^ np.uint32(use * _USE_LOW % 2**32)
+        return jax.random.wrap_key_data(jnp.stack([high, low]), impl=PRNG[prng])
+
+    return key(0), key(1), key(2), key(3)
+
+
+def step_keys(lane: Key, step: Array) -> tuple[Key, Key, Key, Key]:
+    """The four keys of a step of a lane."""
+    prng = next(name for name, impl in PRNG.items() if jax.random.key_impl(lane) == impl)
+    return keys_of(step_words(jax.random.key_data(lane), step), prng)
 
 
 def coin_flips(key: Key, num: int) -> Array:

@@ -39,6 +39,7 @@ def simulate(
     *,
     num_seeds: int = 1,
     seed: int = 0,
+    prng: str = "jaxrank",
     metrics: Sequence[str] = ("regret",),
     num_records: int = 200,
     spacing: str = "linear",
@@ -56,6 +57,7 @@ def simulate(
       num_steps: the number of steps, and the horizon of policies that need one and were given none.
       num_seeds: independent repetitions of every instance: seeds 0, 1, …, num_seeds − 1.
       seed: the root of all random numbers.
+      prng: the generator: "jaxrank", or "threefry2x32" for JAX's own bits at 2 to 3 times the cost of a step.
       metrics: which of the environment's metrics to sum up.
       num_records: how many points a curve has.
       spacing: "linear" or "log": how these points lie between 1 and ``num_steps``.
@@ -90,7 +92,7 @@ def simulate(
     # Lanes in the order (setting, instance, seed): which row of the leaves' instance axes each lane reads.
     setting, instance, lane_seed = (index.ravel() for index in np.indices(grid))
     lanes = _make_lanes(
-        policy, environment, random.root_key(seed), setting, instance_ids[instance], seed_ids[lane_seed]
+        policy, environment, random.root_key(seed, prng), setting, instance_ids[instance], seed_ids[lane_seed], prng
     )
     intervals = _intervals(steps)
     per_chunk = chunk_intervals or max(1, min(_CHUNK_INTERVALS, _CHUNK_LANE_STEPS // (_INTERVAL * setting.size)))
@@ -103,7 +105,7 @@ def simulate(
         for first in range(0, len(intervals), per_chunk):
             chunk = intervals[first : first + per_chunk]
             padded = np.pad(chunk, ((0, per_chunk - len(chunk)), (0, 0)))  # (0, 0) is an empty interval
-            lanes, totals = _run_chunk(lanes, jnp.asarray(padded, jnp.int32), metrics)
+            lanes, totals = _run_chunk(lanes, jnp.asarray(padded, jnp.int32), metrics, prng)
             totals = {name: np.asarray(total, np.float64) for name, total in totals.items()}
             for row, last_step in enumerate(chunk[:, 1] - 1):
                 for name in metrics:
@@ -148,28 +150,29 @@ class Lanes(NamedTuple):
     state: State
 
 
-@jax.jit
+@partial(jax.jit, static_argnames="prng")
 def _make_lanes(
-    policy: Policy, environment: Environment, root: Array, setting: Array, instance: Array, seed: Array
+    policy: Policy, environment: Environment, root: Array, setting: Array, instance: Array, seed: Array, prng: str
 ) -> Lanes:
     """One lane for every entry of ``setting``, ``instance`` and ``seed`` [lanes]."""
     key = jax.vmap(lambda i, s: jax.random.key_data(random.lane_key(root, i, s)))(instance, seed)
 
     def init(lane: Lanes) -> State:
-        query_key, _, _, init_key = random.step_keys(_wrap(lane.key), jnp.int32(0))  # steps count from 1
+        words = random.step_words(lane.key, jnp.int32(0))  # steps count from 1
+        query_key, _, _, init_key = random.keys_of(words, prng)
         return lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
 
     lanes = Lanes(_spread(policy, setting), _spread(environment, instance), key, state=())
     return lanes._replace(state=_over_lanes(init, lanes))
 
 
-@partial(jax.jit, static_argnames="metrics")
-def _run_chunk(lanes: Lanes, intervals: Array, metrics: tuple[str, ...]) -> tuple[Lanes, dict[str, Array]]:
+@partial(jax.jit, static_argnames=("metrics", "prng"))
+def _run_chunk(lanes: Lanes, intervals: Array, metrics: tuple[str, ...], prng: str) -> tuple[Lanes, dict[str, Array]]:
     """Advances every lane through ``intervals`` [n, (start, stop)]; returns sums [n, lanes] too."""
 
-    def step(lane: Lanes, t: Array) -> tuple[State, dict[str, Array]]:
-        policy, environment, key, state = lane
-        query_key, rank_key, click_key, update_key = random.step_keys(_wrap(key), t)
+    def step(lane: Lanes, words: random.StepWords, t: Array) -> tuple[State, dict[str, Array]]:
+        policy, environment, _, state = lane
+        query_key, rank_key, click_key, update_key = random.keys_of(words, prng)
         query = environment.query(query_key, t)
         ranking = policy.rank(rank_key, state, query)
         clicks = environment.clicks(click_key, query, ranking)
@@ -177,22 +180,26 @@ def _run_chunk(lanes: Lanes, intervals: Array, metrics: tuple[str, ...]) -> tupl
         state = policy.update(update_key, state, query, ranking, clicks)
         return state, {name: measured[name] for name in metrics}
 
-    def advance(lanes: Lanes, t: Array) -> tuple[Lanes, dict[str, Array]]:
+    def advance(lanes: Lanes, words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
         # The constant leaves are carried too: only what is carried keeps its layout in the loop.
         lanes = _map_lanes(lanes_minor, lanes)
-        state, measured = _over_lanes(step, lanes, t)
+        state, measured = _over_lanes(step, lanes, words, t, shared=1)
         return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
 
     def run_interval(lanes: Lanes, interval: Array) -> tuple[Lanes, dict[str, Array]]:
         def body(t, carry):
-            lanes, sums = carry
-            lanes, measured = advance(lanes, t)
-            return lanes, {name: sums[name].add(measured[name]) for name in metrics}
+            lanes, words, sums = carry
+            lanes, measured = advance(lanes, words, t)
+            return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}
 
-        lanes, sums = jax.lax.fori_loop(interval[0], interval[1], body, (lanes, zeros))
+        first = (lanes, draw(lanes, interval[0]), zeros)
+        lanes, _, sums = jax.lax.fori_loop(interval[0], interval[1], body, first)
         return lanes, {name: total.total for name, total in sums.items()}
 
-    measured = jax.eval_shape(advance, lanes, jnp.int32(0))[1]
+    def draw(lanes: Lanes, t: Array) -> random.StepWords:
+        return jax.vmap(random.step_words, in_axes=(0, None))(lanes.key, t)
+
+    measured = jax.eval_shape(advance, lanes, draw(lanes, jnp.int32(0)), jnp.int32(0))[1]
     zeros = {name: CompensatedSum.zeros(value.shape, value.dtype) for name, value in measured.items()}
     return jax.lax.scan(run_interval, lanes, intervals)
 
@@ -203,14 +210,15 @@ def _lane_axes(lanes: Lanes) -> list[int | None]:
     return [*leaf_axes(policy), *leaf_axes(environment), *[0] * len(jax.tree.leaves(per_lane))]
 
 
-def _over_lanes(function: Callable[..., Any], lanes: Lanes, *shared: Any) -> Any:
-    """``function(lane, *shared)`` mapped over lanes."""
+def _over_lanes(function: Callable[..., Any], lanes: Lanes, *arguments: Any, shared: int = 0) -> Any:
+    """``function(lane, *arguments)`` mapped over lanes; the last ``shared`` arguments are the same in all."""
     leaves, structure = jax.tree.flatten(lanes)
 
-    def of_leaves(leaves, *shared):
-        return function(jax.tree.unflatten(structure, leaves), *shared)
+    def of_leaves(leaves, *arguments):
+        return function(jax.tree.unflatten(structure, leaves), *arguments)
 
-    return jax.vmap(of_leaves, in_axes=(_lane_axes(lanes), *[None] * len(shared)))(leaves, *shared)
+    mapped = [0] * (len(arguments) - shared) + [None] * shared
+    return jax.vmap(of_leaves, in_axes=(_lane_axes(lanes), *mapped))(leaves, *arguments)
 
 
 def _map_lanes(function: Callable[[Array], Array], lanes: Lanes) -> Lanes:
@@ -229,10 +237,6 @@ def _spread(tree: Any, index: Array) -> Any:
     return jax.tree.unflatten(
         structure, [leaf if axis is None else leaf[index] for leaf, axis in zip(leaves, axes, strict=True)]
     )
-
-
-def _wrap(key_data: Array):
-    return jax.random.wrap_key_data(key_data, impl=random.THREEFRY)
 
 
 def _with_horizon(policy: Policy, num_steps: int) -> Policy:

@@ -45,7 +45,7 @@ def changes(bases):
 def test_lists_and_statistics_equal_the_reference(model, num_items):
     users = click_model(model, num_items, seed=num_items)
     environment = jr.ClickBandit(users, base_ranking=worst_first(users))
-    bases = follow(jr.BubbleRank(horizon=STEPS), environment, seed=num_items, horizon=STEPS)
+    bases = follow(jr.BubbleRank(horizon=200), environment, seed=num_items, horizon=200)
     assert changes(bases) >= 2
 
 
