@@ -1,10 +1,34 @@
 """jaxrank: a vectorized JAX simulator of online learning to rank for massively parallel runs."""
 
-from jaxrank import datasets, testing
-from jaxrank.click_models import CascadeModel, DependentClickModel, PositionBasedModel
+from jaxrank import click_models, datasets, testing
+from jaxrank.click_models import (
+    CascadeModel,
+    ClickChainModel,
+    DependentClickModel,
+    DynamicBayesianModel,
+    PositionBasedModel,
+    UserBrowsingModel,
+)
 from jaxrank.environments import ClickBandit
 from jaxrank.plotting import plot_curves
-from jaxrank.policies import BubbleRank, OracleRanking, RandomRanking, StaticRanking
+from jaxrank.policies import (
+    DCMKLUCB,
+    PBMPIE,
+    PBMTS,
+    PBMUCB,
+    BatchRank,
+    BubbleRank,
+    CascadeKLUCB,
+    CascadeTS,
+    CascadeUCB1,
+    OracleRanking,
+    RandomRanking,
+    RankedExp3,
+    RankedKLUCB,
+    RankedUCB1,
+    StaticRanking,
+    TopRank,
+)
 from jaxrank.registry import available, make, register
 from jaxrank.results import load, mean_and_error, per_step, save
 from jaxrank.simulate import compare, simulate
@@ -12,20 +36,36 @@ from jaxrank.types import ClickModel, Environment, Policy, Query
 from jaxrank.version import __version__
 
 __all__ = [
+    "DCMKLUCB",
+    "PBMPIE",
+    "PBMTS",
+    "PBMUCB",
+    "BatchRank",
     "BubbleRank",
+    "CascadeKLUCB",
     "CascadeModel",
+    "CascadeTS",
+    "CascadeUCB1",
     "ClickBandit",
+    "ClickChainModel",
     "ClickModel",
     "DependentClickModel",
+    "DynamicBayesianModel",
     "Environment",
     "OracleRanking",
     "Policy",
     "PositionBasedModel",
     "Query",
     "RandomRanking",
+    "RankedExp3",
+    "RankedKLUCB",
+    "RankedUCB1",
     "StaticRanking",
+    "TopRank",
+    "UserBrowsingModel",
     "__version__",
     "available",
+    "click_models",
     "compare",
     "datasets",
     "load",

@@ -1,4 +1,4 @@
-"""The command: ``jaxrank run``, ``jaxrank plot``, ``jaxrank list``."""
+"""The command: ``jaxrank run``, ``plot``, ``reproduce``, ``fit``, ``list``."""
 
 import argparse
 import ast
@@ -81,7 +81,32 @@ def _parser() -> argparse.ArgumentParser:
     plot.add_argument("--log", action="store_true", help="logarithmic axes")
     plot.add_argument("--out", type=Path, metavar="PICTURE", help="PNG, PDF or SVG; beside the file if not given")
 
-    names = commands.add_parser("list", help="list policies, click models and metrics")
+    reproduce = commands.add_parser(
+        "reproduce", formatter_class=as_shown, help="run a figure of a paper; leave its data, picture and table"
+    )
+    reproduce.set_defaults(command=_reproduce)
+    reproduce.add_argument("figure", help="e.g. bubblerank-fig1; jaxrank list has all")
+    reproduce.add_argument(
+        "--scale", default="smoke", help="smoke (mostly compiling), laptop, or paper (the paper's sizes)"
+    )
+    reproduce.add_argument("--data", metavar="PATH", help="real queries; without it, synthetic ones")
+    reproduce.add_argument("--bound", action="store_true", help="draw the theorem's bound too, where there is one")
+    reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+    reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    fit = commands.add_parser(
+        "fit", formatter_class=as_shown, help="fit a click model to a log of sessions; leave its parameters"
+    )
+    fit.set_defaults(command=_fit)
+    fit.add_argument("log", type=Path, help="a table of sessions (.tsv, .tsv.gz), or a log of the Yandex challenge")
+    fit.add_argument("--format", choices=["table", "yandex"], default="table", help="which of the two it is")
+    fit.add_argument("--model", default="pbm", metavar="NAME", help="cm, dcm, pbm, ubm, dbn or ccm")
+    fit.add_argument("--queries", type=int, metavar="N", help="only the N most frequent queries; all if not given")
+    fit.add_argument("--iterations", type=int, default=1000, metavar="N", help="of EM at most")
+    fit.add_argument("--out", type=Path, default=Path("params.json"), metavar="FILE", help="where the parameters go")
+    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    names = commands.add_parser("list", help="list policies, click models, figures and metrics")
     names.set_defaults(command=_list)
     return parser
 
@@ -89,6 +114,7 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> None:
     import jaxrank as jr
 
+    model: Any
     if options.data is not None and options.queries is None:
         model = jr.datasets.yandex(options.data, options.click_model)
     elif options.data is not None:
@@ -139,6 +165,50 @@ def _plot(options: argparse.Namespace) -> None:
     print(f"wrote {out}")
 
 
+def _reproduce(options: argparse.Namespace) -> None:
+    from jaxrank.experiments import Request, reproduce
+
+    request = Request(options.scale, options.data, options.out, options.bound, not options.quiet)
+    _check_writable(options.out)
+    print(f"{options.figure} at {request.scale} scale, {request.world}")
+    print(reproduce(options.figure, request).table)
+    print(f"wrote {options.out / options.figure}.nc, .png and .md")
+
+
+def _fit(options: argparse.Namespace) -> None:
+    import numpy as np
+
+    import jaxrank as jr
+
+    if options.format == "yandex":
+        log = jr.datasets.load_yandex_log(options.log, num_queries=options.queries)
+    else:
+        log = jr.datasets.load_sessions(options.log)
+        log = log if options.queries is None else log.most_frequent(options.queries)
+    split = all(query.is_test is not None for query in log.queries.values())
+    train = log.stacked("train" if split else None)
+    model = jr.click_models.fit(
+        options.model,
+        train.rankings,
+        train.clicks,
+        log.num_items,
+        queries=train.queries,
+        num_queries=len(log.queries),
+        num_iterations=options.iterations,
+        progress=not options.quiet,
+    )
+    list_size = train.rankings.shape[1]
+    jr.datasets.save_parameters(options.out, options.model, model, list(log.queries), num_items=list_size)
+    print(f"{options.model} fitted to {len(train.queries):,} sessions of {len(log.queries)} queries")
+    for name in ("train", "test") if split else (None,):
+        held = log.stacked(name)
+        measured = jr.click_models.evaluate(model, held.rankings, held.clicks, queries=held.queries)
+        ranks = " ".join(f"{p:.3f}" for p in np.asarray(measured.perplexity_at))
+        print(f"{name or 'all'}: log-likelihood {measured.log_likelihood:.4f}, perplexity {measured.perplexity:.4f}")
+        print(f"{name or 'all'}: perplexity by rank {ranks}")
+    print(f"wrote {options.out}")
+
+
 def _list(options: argparse.Namespace) -> None:
     from jaxrank import registry
 
@@ -150,6 +220,11 @@ def _list(options: argparse.Namespace) -> None:
             signature = ", ".join(f.name for f in fields if f.init)
             summary = (factory.__doc__ or "").strip().split("\n")[0]
             print(f"  {f'{name}({signature})':44} {summary}")
+    from jaxrank.experiments import FIGURES
+
+    print("Figures:")
+    for name, figure in FIGURES.items():
+        print(f"  {name:44} {(figure.__doc__ or '').strip().split(chr(10))[0]}")
     print("Metrics of a click bandit:")
     print("  regret, reward, violations, misordered, ndcg, ndcg@1, ndcg@2, …, clicks")
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 import jaxrank as jr
@@ -80,3 +81,29 @@ def test_bad_input_gives_one_line_and_exit_code_2(arguments, message, capsys, tm
     assert message in error
     assert error.count("\n") == 1 and error.startswith("jaxrank")
     assert not list(tmp_path.glob("**/*.nc"))
+
+
+def test_fit_leaves_parameters_that_run_can_read(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    lines = ["split\tquery_region\tdocs\tclicked_positions0"]
+    for session in range(400):
+        clicked = np.flatnonzero(rng.random(10) < np.linspace(0.6, 0.05, 10))
+        docs = ",".join(str(100 + d) for d in range(10))
+        split = "test" if session % 4 == 0 else "train"
+        lines.append(f"{split}\tq{session % 2}\t{docs}\t{','.join(map(str, clicked))}")
+    log = tmp_path / "log.tsv"
+    log.write_text("\n".join(lines) + "\n")
+    assert main(["fit", str(log), "--model", "pbm", "--out", str(tmp_path / "params.json"), "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    assert "300 sessions of 2 queries" in printed and "test: perplexity by rank" in printed
+    run = ["run", "--data", str(tmp_path / "params.json"), "--click-model", "pbm", "--steps", "20", "--seeds", "1"]
+    assert main([*run, "--out", str(tmp_path / "out")]) == 0
+    assert jr.load(tmp_path / "out" / "run.nc").sizes["query"] == 2
+
+
+def test_fit_names_the_line_of_a_bad_log(tmp_path, capsys):
+    log = tmp_path / "log.tsv"
+    log.write_text("split\tquery_region\tdocs\tclicked_positions0\ntrain\tq\t1,2,3\t0\n")
+    assert main(["fit", str(log)]) == 2
+    error = capsys.readouterr().err
+    assert "log.tsv" in error and "2" in error and error.count("\n") == 1

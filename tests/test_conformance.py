@@ -1,18 +1,30 @@
 """Everything that is registered passes the public conformance suite."""
 
+import dataclasses
+
 import jax
+import numpy as np
 import pytest
 
 import jaxrank as jr
 from jaxrank.pytrees import pytree
+from jaxrank.registry import factory
 
 OPTIONS = [(name, {}) for name in jr.available()] + [("bubblerank", {"doubling": True, "horizon": 8})]
 PARAMETERS = {
+    "examination_after": np.linspace(0.95, 0.2, 25).reshape(5, 5),
+    "satisfaction": [0.5, 0.1, 0.9, 0.3, 0.6],
+    "continuation": 0.8,
+    "tau1": 0.9,
+    "tau2": 0.7,
+    "tau3": 0.4,
     "attraction": [0.2, 0.5, 0.1, 0.9, 0.3],
     "examination": [1.0, 0.2, 0.6, 0.9, 0.3],
     "termination": [0.3, 0.9, 0.1, 1.0, 0.0],
 }
-MODELS = {"cm": ("attraction",), "dcm": ("attraction", "termination"), "pbm": ("attraction", "examination")}
+MODELS = {
+    name: [f.name for f in dataclasses.fields(factory(name, "click_model"))] for name in jr.available("click_model")
+}
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)

@@ -1,12 +1,28 @@
 """How users read lists: one file per click model."""
 
 from jaxrank.click_models.cascade import CascadeModel
+from jaxrank.click_models.click_chain import ClickChainModel
 from jaxrank.click_models.dependent_click import DependentClickModel
+from jaxrank.click_models.dynamic_bayesian import DynamicBayesianModel
+from jaxrank.click_models.fit import evaluate, fit
 from jaxrank.click_models.position_based import PositionBasedModel
+from jaxrank.click_models.user_browsing import UserBrowsingModel
 from jaxrank.registry import register
 
-__all__ = ["CascadeModel", "DependentClickModel", "PositionBasedModel"]
+__all__ = [
+    "CascadeModel",
+    "ClickChainModel",
+    "DependentClickModel",
+    "DynamicBayesianModel",
+    "PositionBasedModel",
+    "UserBrowsingModel",
+    "evaluate",
+    "fit",
+]
 
 register("cm", CascadeModel, kind="click_model")
 register("dcm", DependentClickModel, kind="click_model")
 register("pbm", PositionBasedModel, kind="click_model")
+register("ubm", UserBrowsingModel, kind="click_model")
+register("dbn", DynamicBayesianModel, kind="click_model")
+register("ccm", ClickChainModel, kind="click_model")

@@ -1,4 +1,4 @@
-"""The dynamic Bayesian network model (DBN): clicks may satisfy, and satisfied users leave (Chapelle and Zhang, WWW 2009)."""
+"""The dynamic Bayesian model (DBN): clicks may satisfy, and satisfied users leave (Chapelle and Zhang, WWW 2009)."""
 
 import jax.numpy as jnp
 
@@ -28,8 +28,8 @@ class DynamicBayesianModel(ChainModel):
     def _validate(self) -> None:
         if self.satisfaction.shape[-1] != self.attraction.shape[-1]:
             raise ValueError(
-                f"DynamicBayesianModel.satisfaction must have one value for each of the {self.attraction.shape[-1]} items "
-                f"of attraction; got shape {self.satisfaction.shape}"
+                f"DynamicBayesianModel.satisfaction must have one value for each of the {self.attraction.shape[-1]} "
+                f"items of attraction; got shape {self.satisfaction.shape}"
             )
 
     def _chain(self, ranking: Array) -> Chain:

@@ -1,6 +1,7 @@
 """Worlds to simulate: synthetic ones, and loaders of real data."""
 
+from jaxrank.datasets.sessions import load_sessions, load_yandex_log
 from jaxrank.datasets.synthetic import synthetic
-from jaxrank.datasets.yandex import yandex
+from jaxrank.datasets.yandex import save_parameters, yandex
 
-__all__ = ["synthetic", "yandex"]
+__all__ = ["load_sessions", "load_yandex_log", "save_parameters", "synthetic", "yandex"]

@@ -7,20 +7,17 @@ Two formats, both plain or gzipped, both read one line at a time:
 """
 
 import dataclasses
-import gzip
-import io
 import os
-import zlib
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxrank.datasets._lines import each_line, integers
+
 _COLUMNS = ["split", "query_region", "docs", "clicked_positions0"]
 _SPLITS = ("train", "test")
-_LARGEST = 2**63 - 1  # ids are int64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +53,9 @@ class SessionLog:
     def most_frequent(self, num_queries: int) -> "SessionLog":
         """The queries with the most sessions, most frequent first, equals as in the log."""
         if not isinstance(num_queries, int) or not 1 <= num_queries <= len(self.queries):
-            raise ValueError(f"num_queries must be an integer from 1 to {len(self.queries)}; got {num_queries!r}")
+            raise ValueError(
+                f"num_queries must be an integer from 1 to {len(self.queries)}; got {num_queries!r}"
+            )
         by_size = sorted(self.queries, key=lambda name: -len(self.queries[name].rankings))
         return SessionLog({name: self.queries[name] for name in by_size[:num_queries]})
 
@@ -69,7 +68,9 @@ class SessionLog:
             chosen = np.ones(len(query.rankings), bool)
             if split is not None:
                 if query.is_test is None:
-                    raise ValueError(f"split must be None, for this log is not split; got {split!r} for query {name}")
+                    raise ValueError(
+                        f"split must be None, for this log is not split; got {split!r} for query {name}"
+                    )
                 chosen = query.is_test == (split == "test")
             owner = np.full(np.count_nonzero(chosen), index, np.int32)
             parts.append(Sessions(owner, query.rankings[chosen], query.clicks[chosen]))
@@ -97,17 +98,19 @@ def load_sessions(path: str | os.PathLike[str], *, list_size: int = 10) -> Sessi
         split, query, docs, clicked = fields
         if split not in _SPLITS:
             raise ValueError(f"split must be train or test; got {split!r:.40}")
-        documents = _integers("docs", docs.split(","))
+        documents = integers("docs", docs.split(","))
         if len(documents) != list_size:
             raise ValueError(f"expected {list_size} docs; got {len(documents)}")
         clicks = bytearray(list_size)
-        for position in _integers("clicked_positions0", clicked.split(",") if clicked else []):
+        for position in integers("clicked_positions0", clicked.split(",") if clicked else []):
             if position >= list_size:
-                raise ValueError(f"clicked position {position} was not shown; positions are 0 to {list_size - 1}")
+                raise ValueError(
+                    f"clicked position {position} was not shown; positions are 0 to {list_size - 1}"
+                )
             clicks[position] = 1
         collected.setdefault(query, _Collected()).add(documents, clicks, split == "test")
 
-    _each_line(path, read_session, header=read_header)
+    each_line(path, read_session, header=read_header)
     return _session_log(path, collected, list_size, is_split=True)
 
 
@@ -124,7 +127,7 @@ def load_yandex_log(
       path: the file, plain or gzipped.
       list_size: K, how many documents every query shows.
       num_queries: keep only so many, the most frequent ones. The file is then read twice, and memory goes to what is
-        kept and to eight bytes for every list shown, where the whole log would not fit.
+        kept and, while they are counted, to at most 80 bytes for every list shown.
     """
     kept = None if num_queries is None else _most_frequent_keys(path, num_queries, list_size)
     collected: dict[str, _Collected] = {}
@@ -152,7 +155,7 @@ def load_yandex_log(
                 return
         raise ValueError(f"click on document {values[0]}, which session {session_id} was not shown")
 
-    _each_line(path, read_action)
+    each_line(path, read_action)
     end_session()
     log = _session_log(path, collected, list_size, is_split=False)
     return log if num_queries is None else log.most_frequent(num_queries)
@@ -165,9 +168,11 @@ def _yandex_action(fields: list[str], list_size: int) -> tuple[bool, int, list[i
         raise ValueError(f"the third of the tab-separated columns must be Q or C; got {kind!r:.40}")
     expected = 5 + list_size if kind == "Q" else 4
     if len(fields) != expected:
-        raise ValueError(f"expected {expected} tab-separated columns in a line of kind {kind}; got {len(fields)}")
-    session_id, _ = _integers("SessionID and TimePassed", fields[:2])
-    return kind == "Q", session_id, _integers("ids", fields[3:])
+        raise ValueError(
+            f"expected {expected} tab-separated columns in a line of kind {kind}; got {len(fields)}"
+        )
+    session_id, _ = integers("SessionID and TimePassed", fields[:2])
+    return kind == "Q", session_id, integers("ids", fields[3:])
 
 
 def _most_frequent_keys(path: str | os.PathLike[str], num_queries: int, list_size: int) -> set[str]:
@@ -182,14 +187,15 @@ def _most_frequent_keys(path: str | os.PathLike[str], num_queries: int, list_siz
                 raise ValueError(f"QueryID and RegionID must fit int32; got {values[0]} and {values[1]}")
             shown.extend(values[:2])
 
-    _each_line(path, count)
-    pairs, first, counts = np.unique(
-        np.frombuffer(shown, np.int32).reshape(-1, 2), axis=0, return_index=True, return_counts=True
-    )
-    if len(pairs) < num_queries:
-        raise ValueError(f"num_queries must be at most the {len(pairs)} queries of {path}; got {num_queries}")
+    each_line(path, count)
+    pairs = np.frombuffer(shown, np.int64)  # query and region as one number, quicker to sort
+    different, first, counts = np.unique(pairs, return_index=True, return_counts=True)
+    if len(different) < num_queries:
+        raise ValueError(
+            f"num_queries must be at most the {len(different)} queries of {path}; got {num_queries}"
+        )
     order = np.lexsort((first, -counts))[:num_queries]
-    return {f"{query}_{region}" for query, region in pairs[order]}
+    return {f"{query}_{region}" for query, region in different[order].view(np.int32).reshape(-1, 2)}
 
 
 class _Collected:
@@ -210,7 +216,9 @@ class _Collected:
         rankings = np.frombuffer(self.rankings, np.int32).reshape(-1, list_size)
         lists, first, counts = np.unique(rankings, axis=0, return_index=True, return_counts=True)
         base = lists[np.lexsort((first, -counts))[0]].tolist()
-        order = np.array(list(dict.fromkeys(base + list(range(len(self.items))))))  # R₀ first, then as they appeared
+        order = np.array(
+            list(dict.fromkeys(base + list(range(len(self.items)))))
+        )  # R₀ first, then as they appeared
         renumbered = np.argsort(order).astype(np.int32)
         return QuerySessions(
             documents=np.array(list(self.items), np.int64)[order],
@@ -227,43 +235,3 @@ def _session_log(
     if not collected:
         raise ValueError(f"{path}:1: no sessions in this file")
     return SessionLog({name: query.finish(list_size, is_split) for name, query in collected.items()})
-
-
-def _integers(name: str, texts: Sequence[str]) -> list[int]:
-    try:
-        values = [int(text) for text in texts]
-    except ValueError:
-        raise ValueError(f"{name} must be integers; got {','.join(texts)!r:.60}") from None
-    if values and not (min(values) >= 0 and max(values) <= _LARGEST):
-        raise ValueError(f"{name} must be from 0 to 2**63 - 1; got {','.join(texts)!r:.60}")
-    return values
-
-
-def _each_line(
-    path: str | os.PathLike[str],
-    read: Callable[[list[str]], None],
-    header: Callable[[list[str]], None] | None = None,
-) -> None:
-    """Hands the fields of every line to ``read``; what it complains about gets the file and the line."""
-    for number, line in _lines(Path(path)):
-        try:
-            (header if header and number == 1 else read)(line.rstrip("\r\n").split("\t"))
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from None
-
-
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file, plain or gzipped, from 1."""
-    if not path.is_file():
-        raise ValueError(f"path must be a click log; there is no file {path}")
-    number = 0
-    with open(path, "rb") as file:
-        is_gzipped = file.peek(2)[:2] == b"\x1f\x8b"
-        stream = gzip.GzipFile(fileobj=file) if is_gzipped else file
-        try:
-            for number, line in enumerate(io.TextIOWrapper(stream, "utf-8", errors="replace"), 1):  # noqa: B007
-                yield number, line
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"{path}:{number + 1}: cannot be read: {error}") from None
-    if number == 0:
-        raise ValueError(f"{path}:1: the file is empty")

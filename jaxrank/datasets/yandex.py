@@ -1,27 +1,43 @@
-"""Click-model parameters of real queries, as JSON: query → model → parameter vectors.
+"""Click-model parameters of real queries, as JSON: query → model → parameters.
 
 The layout is that of the 60 frequent Yandex queries of the BatchRank and BubbleRank experiments, documents in the
-order of a real result page:
+order of a real result page; ``jaxrank fit`` writes it too:
 
     {"<query>": {"CM":  {"attraction": [10 numbers]},
-                 "DCM": {"attraction": …, "stop_after_click_by_rank": […]},
-                 "PBM": {"attraction": …, "examination": […]}}}
+                 "DCM": {"attraction": …, "stop_after_click_by_rank": [10 numbers]},
+                 "PBM": {"attraction": …, "examination": [10 numbers]},
+                 "UBM": {"attraction": …, "examination_rank_by_prevclick": [10 × 10 numbers, last column: no click]},
+                 "DBN": {"attraction": …, "satisfaction": [10 numbers], "abandon": 1 − γ},
+                 "CCM": {"attraction": …, "cont_noclick": τ1, "cont_click_nonrel": τ2, "cont_click_rel": τ3}}}
 """
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxrank.registry import make
+from jaxrank.results import atomic_path
 from jaxrank.types import ClickModel
 
 _FILE = "click_models_60Q.json"
-_FIELDS = {  # our field -> the file's key
+_KEYS = {  # our field -> the file's key
     "cm": {"attraction": "attraction"},
     "dcm": {"attraction": "attraction", "termination": "stop_after_click_by_rank"},
     "pbm": {"attraction": "attraction", "examination": "examination"},
+    "ubm": {"attraction": "attraction", "examination_after": "examination_rank_by_prevclick"},
+    "dbn": {"attraction": "attraction", "satisfaction": "satisfaction", "continuation": "abandon"},
+    "ccm": {
+        "attraction": "attraction",
+        "tau1": "cont_noclick",
+        "tau2": "cont_click_nonrel",
+        "tau3": "cont_click_rel",
+    },
 }
+_PER_ITEM = ("attraction", "satisfaction")
 
 
 def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
@@ -29,10 +45,10 @@ def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
 
     Args:
       path: the JSON file, the folder that holds click_models_60Q.json, or a folder with yandex-click-models in it.
-      model: "cm", "dcm" or "pbm".
+      model: "cm", "dcm", "pbm", "ubm", "dbn" or "ccm".
     """
-    if model not in _FIELDS:
-        raise ValueError(f"model must be one of {', '.join(_FIELDS)}; got {model!r}")
+    if model not in _KEYS:
+        raise ValueError(f"model must be one of {', '.join(_KEYS)}; got {model!r}")
     file = _find(Path(path))
     try:
         queries = json.loads(file.read_text())
@@ -40,17 +56,38 @@ def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
         raise ValueError(f"{file}: not a JSON file: {error}") from None
     if not isinstance(queries, dict) or not queries:
         raise ValueError(f"{file}: must be an object of at least one query; got {type(queries).__name__}")
-    parameters = {
-        field: [_vector(file, queries, query, model.upper(), key) for query in queries]
-        for field, key in _FIELDS[model].items()
-    }
-    for field, rows in parameters.items():
-        if len({len(row) for row in rows}) > 1:
-            raise ValueError(f"{file}: {model.upper()} {_FIELDS[model][field]} must have one length in all queries")
+    parameters = {}
+    for field, key in _KEYS[model].items():
+        rows = [_numbers(file, queries, query, model.upper(), key) for query in queries]
+        if len({row.shape for row in rows}) > 1:
+            raise ValueError(f"{file}: {model.upper()} {key} must have one shape in all queries")
+        parameters[field] = _complement(key, np.stack(rows))
     try:
         return make(model, kind="click_model", **parameters)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from None
+
+
+def save_parameters(
+    path: str | os.PathLike[str], name: str, model: ClickModel, queries: Sequence[str], num_items: int
+) -> None:
+    """Writes a click model of several queries as ``yandex`` reads it: its first ``num_items`` items of each."""
+    content: dict[str, dict[str, Any]] = {query: {name.upper(): {}} for query in queries}
+    attraction = model.attraction  # type: ignore[attr-defined]
+    for field, key in _KEYS[name].items():
+        values = _complement(key, np.asarray(getattr(model, field), np.float64))
+        shared = field not in _PER_ITEM and values.ndim < attraction.ndim + (field == "examination_after")
+        for row, query in enumerate(queries):
+            value = values if shared else values[row]
+            value = value[:num_items] if field in _PER_ITEM else value
+            content[query][name.upper()][key] = np.round(value, 7).tolist()
+    with atomic_path(path) as temporary:
+        Path(temporary).write_text(json.dumps(content, indent=1))
+
+
+def _complement(key: str, values: np.ndarray) -> np.ndarray:
+    """The file has the probability of leaving where the model has that of going on."""
+    return 1 - values if key == "abandon" else values
 
 
 def _find(path: Path) -> Path:
@@ -60,11 +97,15 @@ def _find(path: Path) -> Path:
     raise ValueError(f"path must be a JSON file or a folder with {_FILE}; there is none at {path}")
 
 
-def _vector(file: Path, queries: dict[str, Any], query: str, model: str, key: str) -> list[float]:
+def _numbers(file: Path, queries: dict[str, Any], query: str, model: str, key: str) -> np.ndarray:
     try:
         values = queries[query][model][key]
     except (KeyError, TypeError):
         raise ValueError(f"{file}: query {query!r} has no {model} {key}") from None
-    if not isinstance(values, list) or not all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-        raise ValueError(f"{file}: query {query!r}: {model} {key} must be a list of numbers; got {values!r:.60}")
-    return values
+    try:
+        numbers = np.asarray(values)
+    except ValueError:
+        numbers = np.asarray("ragged")
+    if numbers.dtype.kind not in "if":
+        raise ValueError(f"{file}: query {query!r}: {model} {key} must be numbers; got {values!r:.60}")
+    return numbers.astype(np.float64)

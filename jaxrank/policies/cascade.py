@@ -1,17 +1,17 @@
 """Cascading bandits: an index for every item, learnt from the part of the list that the user has read.
 
-CascadeKL-UCB and CascadeUCB1 are Algorithm 1 of Kveton et al. (ICML 2015, "Cascading bandits"), CascadeTS is Thompson
-sampling on the same feedback, and dcmKL-UCB is Algorithm 1 of Katariya et al. (ICML 2016, "DCM bandits"). They share
-T_e, how often item e was observed, and its clicks in these steps, and show the K items of the highest index, best first.
+CascadeKL-UCB and CascadeUCB1 are Algorithm 1 of Kveton et al. (ICML 2015), CascadeTS is Thompson sampling on
+the same feedback, and dcmKL-UCB is Algorithm 1 of Katariya et al. (ICML 2016). They share T_e, how often item e
+was observed, and its clicks in these steps, and show the K items of the highest index, best first.
 
 Where the papers leave a choice:
 
-- Indices use log t of the step t itself (the paper's t − 1 counts steps after an initial one for every item). There are
-  no initial steps: items that were never observed come first, and ties are broken at random, here as later.
-- CascadeKL-UCB's level log t + 3·log log t is negative at t = 2; it is floored at 0.
+- Indices have log t of the step t itself. There are no initial steps for every item: those that were never
+  observed come first, and ties are broken at random, here as later.
+- CascadeKL-UCB's level log t + 3·log log t is negative at t = 1 and 2; it is floored at 0.
 - The cascade model has one click at most. With several, ``feedback`` says how far the user has read.
 - CascadeTS starts from Beta(1, 1) and needs no special treatment of items that were never observed.
-- dcmKL-UCB knows the order of the positions' termination probabilities; here it is the order of the positions.
+- dcmKL-UCB knows how the positions order by termination probability; here that is their order in the list.
 """
 
 from typing import ClassVar, NamedTuple

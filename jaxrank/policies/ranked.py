@@ -1,15 +1,15 @@
 """Ranked bandits: one multi-armed bandit per position (Radlinski, Kleinberg, Joachims, ICML 2008, Algorithm 2).
 
 The bandit of position k proposes an item. If it is already shown above k, a random item that is not takes its place,
-and the bandit gets reward 0 for its proposal; else its reward is the click at k. The bandits know nothing of each other.
+and the bandit gets reward 0 for its proposal; else its reward is the click at k. Bandits know nothing of each other.
 
 Where the paper leaves a choice:
 
 - Its "arbitrary document" that replaces a proposal is drawn uniformly from those not shown above k.
-- Exp3 is Auer et al.'s (FOCS 1995), with γ from their Corollary 4.2 for rewards of at most T. Weights are kept as
-  logarithms, relative to the largest of the position, so that they neither overflow nor stall.
-- UCB1 is Auer, Cesa-Bianchi, Fischer's (Machine Learning 2002), ŵ + sqrt(2·log t / n); KL-UCB has the level of
-  CascadeKL-UCB, log t + 3·log log t. Both try every item first, and break ties at random.
+- Exp3 is that of Auer et al. (SIAM Journal on Computing, 2002), with γ from Corollary 3.2 for a reward of at most T.
+  Weights are kept as logarithms, relative to the largest of the position, so that they neither overflow nor stall.
+- UCB1 is that of Auer, Cesa-Bianchi and Fischer (Machine Learning, 2002), ŵ + sqrt(2·log t / n). KL-UCB has the level
+  of CascadeKL-UCB, log t + 3·log log t. Both propose every item once first, and break ties at random.
 - What a bandit proposed cannot be read off a list in which it was replaced, so the proposals of step t + 1 are drawn at
   the end of step t and kept. A position's item was replaced if and only if it differs from the proposal.
 """
@@ -22,7 +22,6 @@ import jax.numpy as jnp
 from jaxrank.batching import lane_vector
 from jaxrank.policies.cascade import kl_ucb, ucb1
 from jaxrank.pytrees import array, open_probability, positive, pytree
-from jaxrank.ranking import lookup, top_items
 from jaxrank.ties import top_items_random_ties
 from jaxrank.types import Array, Key, Query
 
@@ -32,18 +31,15 @@ def _fill_in(key: Key, proposals: Array, num_items: int) -> Array:
 
     One random order of the items serves all positions: whatever was shown, those left are in random order.
     """
-    order = top_items(jax.random.bits(key, (num_items,), jnp.uint32), num_items)
-    items, positions = jnp.arange(num_items), jnp.arange(proposals.shape[0])
+    items = jnp.arange(num_items, dtype=jnp.int32)
+    left = lane_vector(jax.random.bits(key, (num_items,), jnp.uint32) | 1)  # 0 once the item is shown
 
-    def place(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        ranking, shown = carry  # shown: bool[L]
-        proposal = jnp.sum(jnp.where(positions == k, proposals, 0))
-        free = lookup(order, jnp.argmin(lookup(shown, order)))
-        item = jnp.where(jnp.any(shown & (items == proposal)), free, proposal)
-        return jnp.where(positions == k, item, ranking), shown | (items == item)
+    def place(left: Array, proposal: Array) -> tuple[Array, Array]:
+        shown_above = jnp.any((items == proposal) & (left == 0))
+        item = jnp.where(shown_above, jnp.argmax(left).astype(jnp.int32), proposal)
+        return jnp.where(items == item, 0, left), item
 
-    start = jnp.zeros_like(proposals), jnp.zeros(num_items, bool)
-    return jax.lax.fori_loop(0, proposals.shape[0], place, start)[0]
+    return lane_vector(jax.lax.scan(place, left, proposals)[1])
 
 
 def _rewards(proposals: Array, ranking: Array, clicks: Array) -> Array:
@@ -56,6 +52,13 @@ def _chosen(proposals: Array, num_items: int) -> Array:
     return lane_vector(proposals)[:, None] == jnp.arange(num_items)[None, :]
 
 
+class _RankedBandits:
+    """Shows what the bandits have proposed."""
+
+    def rank(self, key: Key, state: "Exp3State | RankedState", query: Query) -> Array:
+        return _fill_in(key, state.proposals, query.num_items)
+
+
 class Exp3State(NamedTuple):
     log_weights: Array  # float32[K, L], log w of each position's bandit, the largest at 0
     proposals: Array  # int32[K], what the bandits propose at the next step
@@ -63,7 +66,7 @@ class Exp3State(NamedTuple):
 
 
 @pytree
-class RankedExp3:
+class RankedExp3(_RankedBandits):
     """Ranked bandits with Exp3: for rewards that change as the bandits above learn.
 
     p = (1 − γ)·w / Σw + γ/L, and after reward r of the proposal i: w_i ← w_i·exp(γ·(r / p_i) / L).
@@ -81,9 +84,6 @@ class RankedExp3:
     def init(self, key: Key, query: Query) -> Exp3State:
         return self._propose(key, jnp.zeros((query.list_size, query.num_items)))
 
-    def rank(self, key: Key, state: Exp3State, query: Query) -> Array:
-        return _fill_in(key, state.proposals, query.num_items)
-
     def update(self, key: Key, state: Exp3State, query: Query, ranking: Array, clicks: Array) -> Exp3State:
         L = query.num_items
         rewards = _rewards(state.proposals, ranking, clicks)
@@ -99,8 +99,11 @@ class RankedExp3:
         gamma = self._gamma(L)
         log_weights = log_weights - jnp.max(log_weights, axis=1, keepdims=True)
         weights = jnp.exp(log_weights)
-        p = (1 - gamma) * weights / jnp.sum(weights, axis=1, keepdims=True) + gamma / L
-        below = jnp.cumsum(p, axis=1)[:, :-1] <= jax.random.uniform(key, (K, 1))
+        cumulative = jnp.cumsum(weights, axis=1)
+        total = cumulative[:, -1:]
+        p = (1 - gamma) * weights / total + gamma / L
+        p_up_to = (1 - gamma) * cumulative / total + gamma * jnp.arange(1, L + 1)[None, :] / L
+        below = p_up_to[:, :-1] <= jax.random.uniform(key, (K, 1))
         proposals = jnp.sum(below, axis=1, dtype=jnp.int32)
         return Exp3State(log_weights, proposals, jnp.sum(jnp.where(_chosen(proposals, L), p, 0), axis=1))
 
@@ -119,7 +122,7 @@ class RankedState(NamedTuple):
     proposals: Array  # int32[K], what the bandits propose at the next step
 
 
-class _RankedIndex:
+class _RankedIndex(_RankedBandits):
     """Ranked bandits whose bandits pull the arm of the highest index."""
 
     def _index(self, rewards: Array, pulls: Array, step: Array) -> Array:
@@ -130,12 +133,7 @@ class _RankedIndex:
         zeros = jnp.zeros((query.list_size, query.num_items), jnp.int32)
         return self._propose(key, zeros, zeros, query.step + 1)
 
-    def rank(self, key: Key, state: RankedState, query: Query) -> Array:
-        return _fill_in(key, state.proposals, query.num_items)
-
-    def update(
-        self, key: Key, state: RankedState, query: Query, ranking: Array, clicks: Array
-    ) -> RankedState:
+    def update(self, key: Key, state: RankedState, query: Query, ranking: Array, clicks: Array) -> RankedState:
         chosen = _chosen(state.proposals, query.num_items)
         rewarded = chosen & _rewards(state.proposals, ranking, clicks)[:, None]
         return self._propose(key, state.pulls + chosen, state.rewards + rewarded, query.step + 1)
@@ -145,9 +143,10 @@ class _RankedIndex:
         return state._asdict()
 
     def _propose(self, key: Key, pulls: Array, rewards: Array, step: Array) -> RankedState:
-        words = jax.random.bits(key, pulls.shape, jnp.uint32)
-        best = jax.vmap(lambda scores, words: top_items_random_ties(scores, words, 1)[0])
-        return RankedState(pulls, rewards, best(self._index(rewards, pulls, step), words))
+        index = lane_vector(self._index(rewards, pulls, step))
+        words = lane_vector(jax.random.bits(key, pulls.shape, jnp.uint32))
+        best = jax.vmap(lambda index, words: top_items_random_ties(index, words, 1)[0])
+        return RankedState(pulls, rewards, lane_vector(best(index, words)))
 
 
 @pytree

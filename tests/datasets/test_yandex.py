@@ -11,6 +11,9 @@ QUERY = {
     "CM": {"attraction": [0.1, 0.2]},
     "DCM": {"attraction": [0.3, 0.4], "stop_after_click_by_rank": [0.5, 1.0]},
     "PBM": {"attraction": [0.5, 0.6], "examination": [1.0, 0.7]},
+    "UBM": {"attraction": [0.5, 0.6], "examination_rank_by_prevclick": [[0.5, 1.0], [0.25, 0.75]]},
+    "DBN": {"attraction": [0.5, 0.6], "satisfaction": [0.2, 0.3], "abandon": 0.25},
+    "CCM": {"attraction": [0.5, 0.6], "cont_noclick": 0.5, "cont_click_nonrel": 0.25, "cont_click_rel": 0.125},
 }
 
 
@@ -25,6 +28,24 @@ def test_each_model_is_read_from_a_file_or_its_folder(tmp_path):
     assert jr.datasets.yandex(path, "cm") == jr.CascadeModel([[0.1, 0.2]] * 2)
     assert jr.datasets.yandex(tmp_path, "dcm") == jr.DependentClickModel([[0.3, 0.4]] * 2, [[0.5, 1.0]] * 2)
     assert jr.datasets.yandex(tmp_path, "pbm") == jr.PositionBasedModel([[0.5, 0.6]] * 2, [[1.0, 0.7]] * 2)
+    ubm, dbn, ccm = (jr.datasets.yandex(tmp_path, name) for name in ("ubm", "dbn", "ccm"))
+    assert ubm == jr.UserBrowsingModel([[0.5, 0.6]] * 2, [[[0.5, 1.0], [0.25, 0.75]]] * 2)
+    assert dbn == jr.DynamicBayesianModel([[0.5, 0.6]] * 2, [[0.2, 0.3]] * 2, [0.75] * 2)
+    assert ccm == jr.ClickChainModel([[0.5, 0.6]] * 2, [0.5] * 2, [0.25] * 2, [0.125] * 2)
+
+
+@pytest.mark.parametrize("name", ["cm", "dcm", "pbm", "ubm", "dbn", "ccm"])
+def test_what_is_saved_is_read_back(tmp_path, name):
+    model = jr.datasets.yandex(write(tmp_path, {"a": QUERY, "b": QUERY}), name)
+    jr.datasets.save_parameters(tmp_path / "saved.json", name, model, ["a", "b"], num_items=2)
+    assert jr.datasets.yandex(tmp_path / "saved.json", name) == model
+
+
+def test_shared_parameters_are_saved_for_every_query(tmp_path):
+    shared = jr.PositionBasedModel([[0.5, 0.25, 0.125], [0.5, 0.75, 1.0]], [1.0, 0.5])
+    jr.datasets.save_parameters(tmp_path / "saved.json", "pbm", shared, ["a", "b"], num_items=2)
+    read = jr.datasets.yandex(tmp_path / "saved.json", "pbm")
+    assert read == jr.PositionBasedModel([[0.5, 0.25], [0.5, 0.75]], [[1.0, 0.5]] * 2)
 
 
 @pytest.mark.parametrize(
@@ -34,9 +55,9 @@ def test_each_model_is_read_from_a_file_or_its_folder(tmp_path):
         ({}, "must be an object of at least one query"),
         ([1], "must be an object of at least one query; got list"),
         ({"a": {}}, "query 'a' has no CM attraction"),
-        ({"a": {"CM": {"attraction": "0.5"}}}, "query 'a': CM attraction must be a list of numbers; got '0.5'"),
+        ({"a": {"CM": {"attraction": "0.5"}}}, "query 'a': CM attraction must be numbers; got '0.5'"),
         ({"a": {"CM": {"attraction": [0.5, 1.5]}}}, r"attraction must be in \[0, 1\]; got 1.5 at index \(0, 1\)"),
-        ({"a": QUERY, "b": {"CM": {"attraction": [0.1]}}}, "CM attraction must have one length in all queries"),
+        ({"a": QUERY, "b": {"CM": {"attraction": [0.1]}}}, "CM attraction must have one shape in all queries"),
     ],
 )
 def test_bad_files_are_named_in_one_line(tmp_path, content, message):

@@ -1,0 +1,149 @@
+"""BatchRank: batches of items, split and thinned out by KL bounds (Zoghi et al., ICML 2017, Algorithms 1–4).
+
+Where the paper leaves a choice, is misprinted, or this file reads differently:
+
+- Δ̃_ℓ = 2^−ℓ, so n_ℓ = ⌈16·4^ℓ·log T⌉. In float32 this is exact in the first stages and within 10⁻⁷ of it later.
+- As printed, a batch with |B| = len(b) that cannot be split (s = 0) never leaves its stage: line 16 of Algorithm 4 asks
+  for |B| > len(b). The intent is: no split → next stage. Line 18 then keeps all items, as U(d) ≥ L(d) ≥ L(d_len(b)).
+- A batch of one item is done: it has no next stage. It goes on counting, as printed, which changes nothing.
+- Line 7 of Algorithm 4, "any permutation": equal lower bounds in item order.
+- δ_T = log T + 3·log log T is floored at 0 for T < 3, where it is negative; the paper assumes T ≥ 5.
+- The tables c_{b,ℓ}(d) and n_{b,ℓ}(d) are needed only for the one live batch of an item, in its current stage: they,
+  ℓ_b and I_b are arrays over items. The first position of its interval names a batch.
+- Every batch but the one over position K has as many items as positions, so that all are shown, and observed, in every
+  step. In the batch over position K counts differ by one at most: no item is observed twice before all were.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.batching import lane_vector, rarely
+from jaxrank.numerics import kl_lower, kl_upper
+from jaxrank.policies.toprank import by_item, shuffle
+from jaxrank.pytrees import array, positive, pytree
+from jaxrank.ranking import lookup
+from jaxrank.types import Array, Key, Query
+
+_NEVER = 2.0**31 - 128  # the largest float32 that is an int32
+
+
+class BatchRankState(NamedTuple):
+    first: Array  # int32[L], I_b(1) − 1 of the item's batch b; L if the item is eliminated
+    last: Array  # int32[L], I_b(2) − 1, likewise
+    stage: Array  # int32[L], ℓ_b
+    n: Array  # int32[L], n_{b,ℓ}(d)
+    c: Array  # int32[L], c_{b,ℓ}(d)
+
+
+@pytree
+class BatchRank:
+    """Explores batches of items over intervals of positions, each in stages, and splits them into better and worse.
+
+    At the end of a stage, KL bounds on the click probabilities of a batch's items tell where to split it; if nowhere,
+    which items cannot belong to its positions.
+
+    Args:
+      horizon: T. By default the number of steps of the run.
+    """
+
+    horizon: Array | None = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
+
+    def init(self, key: Key, query: Query) -> BatchRankState:
+        zeros = jnp.zeros(query.num_items, jnp.int32)
+        return BatchRankState(zeros, zeros + query.list_size - 1, stage=zeros, n=zeros, c=zeros)  # lines 1–7
+
+    def rank(self, key: Key, state: BatchRankState, query: Query) -> Array:
+        """Algorithm 2, DisplayBatch, for all batches: d and π are lists of K, each batch in its interval."""
+        L, K = query.num_items, query.list_size
+        if L == K:  # all items of a batch are shown: one permutation is as random as two
+            return shuffle(jax.random.bits(key, (L,), jnp.uint32), state.first, L, K)
+        words = jax.random.bits(key, (L + K,), jnp.uint32)
+        d = shuffle(words[:L], 2 * state.first + _ahead(state, K), 2 * L + 1, K)  # line 3
+        pi = shuffle(words[L:], lookup(state.first, d), K, K)  # line 4
+        return lookup(d, pi)  # line 6
+
+    def update(
+        self, key: Key, state: BatchRankState, query: Query, ranking: Array, clicks: Array
+    ) -> BatchRankState:
+        """Algorithm 3, CollectClicks, and Algorithm 4, UpdateBatch, for all batches."""
+        L, K = query.num_items, query.list_size
+        log_horizon = self._log_horizon()
+        shown = by_item(ranking, 1 + clicks.astype(jnp.int32), L)  # 0 if not shown, 1 if shown, 2 if clicked
+        collects = (shown > 0) & ~_ahead(state, K)  # Algorithm 3, line 4
+        state = state._replace(c=state.c + (collects & (shown == 2)), n=state.n + collects)
+        # Algorithm 4, where a first item of some batch has been observed often enough: the others are not far behind.
+        ends = jnp.any(lane_vector(state.n == _stage_length(state.stage, log_horizon)))
+        return rarely(ends, _update_batches, state, log_horizon)
+
+    def statistics(self, state: BatchRankState) -> dict[str, Array]:
+        """The paper's I_b (from 0), ℓ_b, n_{b,ℓ} and c_{b,ℓ} of each item's batch, for probes and tests."""
+        return state._asdict()
+
+    def settled(self, state: BatchRankState) -> Array:
+        """bool[]: is the displayed list the same for ever?
+
+        Yes iff every batch has one item: such a batch is done. A batch of more is shown in random order now, and may
+        yet be split or lose an item.
+        """
+        same = state.first[:, None] == state.first[None, :]
+        return jnp.all((jnp.sum(same, axis=0) == 1) | (state.first == state.first.shape[0]))
+
+    def _log_horizon(self) -> Array:
+        if self.horizon is None:
+            raise ValueError("BatchRank.horizon must be given outside of simulate, which knows it; got None")
+        return jnp.log(self.horizon.astype(float))
+
+
+def _stage_length(stage: Array, log_horizon: Array) -> Array:
+    """n_ℓ, elementwise."""
+    return jnp.minimum(jnp.ceil(16 * log_horizon * (1 << 2 * stage)), _NEVER).astype(jnp.int32)
+
+
+def _ahead(state: BatchRankState, list_size: int) -> Array:
+    """bool[L]: was the item observed once more than n_min, the least observed one of its batch?"""
+    if state.n.shape[0] == list_size:
+        return jnp.zeros(list_size, bool)
+    at_the_end = state.last == list_size - 1
+    n_min = jnp.min(lane_vector(jnp.where(at_the_end, state.n, jnp.iinfo(jnp.int32).max)))
+    return at_the_end & (state.n > n_min)
+
+
+def _update_batches(state: BatchRankState, log_horizon: Array) -> BatchRankState:
+    """Algorithm 4, UpdateBatch, for all batches at once: each item d computes what concerns its batch."""
+    first, last, stage, n, c = state
+    L, length, n_stage = first.shape[0], last - first + 1, _stage_length(stage, log_horizon)
+    d, e = jnp.arange(L)[:, None], jnp.arange(L)[None, :]  # two items
+    batch = (first[d] == first[e]) & (first[e] < L)  # is e in the batch of d?
+    ended = jnp.all(~batch | (n == n_stage)[e], axis=1) & (jnp.sum(batch, axis=1) > 1)  # line 4
+
+    # Lines 5–6: the bounds U and L.
+    delta_T = jnp.maximum(log_horizon + 3 * jnp.log(log_horizon), 0)
+    upper = kl_upper(c / n_stage, delta_T / n_stage)
+    lower = kl_lower(c / n_stage, delta_T / n_stage)
+
+    # Line 7: item d is d_k.
+    above = (lower[e] > lower[d]) | ((lower[e] == lower[d]) & (e < d))
+    k = 1 + jnp.sum(batch & above, axis=1, dtype=jnp.int32)
+
+    # Lines 8–15: the last k < len(b) at which L(d_k) is above all U of B⁻_k, the items after d_k.
+    highest_below = jnp.max(jnp.where(batch & (k[e] > k[d]), upper[e], 0), axis=1)
+    divides = (k < length) & (lower > highest_below)
+    s = jnp.max(jnp.where(batch & divides[e], k[e], 0), axis=1)
+
+    # Lines 16–19: no split; the items that cannot be at I_b(2) or higher are eliminated.
+    eliminated = (s == 0) & (upper < jnp.max(jnp.where(batch & (k == length)[e], lower[e], 0), axis=1))
+
+    # Lines 20–27: the split into B⁺_s and B⁻_s, the latter being the whole batch if s = 0.
+    better = k <= s
+    zeros = jnp.zeros_like(n)
+    updated = BatchRankState(
+        first=jnp.where(eliminated, L, jnp.where(better, first, first + s)),
+        last=jnp.where(eliminated, L, jnp.where(better, first + s - 1, last)),
+        stage=jnp.where(eliminated | (s > 0), 0, stage + 1),
+        n=zeros,
+        c=zeros,
+    )
+    return jax.tree.map(partial(jnp.where, ended), updated, state)

@@ -1,0 +1,249 @@
+"""PBM-UCB, PBM-TS and PBM-PIE: bandits for the position-based model with known examination (Lagrée et al., NIPS 2016).
+
+Item k was shown N_{k,l} times at position l and clicked S_{k,l} times there; S_k and N_k are the sums over l, and
+Ñ_k = Σ_l χ_l·N_{k,l} is how often it was examined, in expectation. Then S_k/Ñ_k estimates its attraction θ_k.
+
+Where the paper leaves a choice:
+
+- It numbers positions by examination, highest first. Fitted χ need not fall with the position, so here the l-th best
+  item goes to the l-th most examined position, and "the last position" is the least examined one.
+- δ_t = (1 + ε)·log t for PBM-UCB and for PBM-PIE. The paper's PBM-PIE has log T of the horizon instead of log t.
+- The paper starts PBM-PIE by showing every item at every position. Here PBM-UCB and PBM-PIE put items that were never
+  examined (Ñ_k = 0) first, ties at random, so that ⌈L/K⌉ steps show them all. PBM-TS starts from a uniform prior.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import rel_entr
+
+from jaxrank.batching import lane_vector
+from jaxrank.numerics import ordered_sum
+from jaxrank.pytrees import array, non_negative, probability, pytree
+from jaxrank.ranking import lookup, top_items
+from jaxrank.ties import top_items_random_ties
+from jaxrank.types import Array, Key, Query
+
+
+class PositionBasedState(NamedTuple):
+    shown: Array  # int32[K, L], N_{k,l} of item k at position l in row l
+    clicks: Array  # int32[K, L], S_{k,l} likewise
+
+
+@pytree
+class _PositionBased:
+    """What was shown and clicked where, and who knows χ."""
+
+    examination: Array | None = array(ndim=1, check=probability, default=None)
+
+    def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
+        """int32[K]: the items to show, the first at the most examined position."""
+        raise NotImplementedError
+
+    def init(self, key: Key, query: Query) -> PositionBasedState:
+        zeros = jnp.zeros((query.list_size, query.num_items), jnp.int32)
+        return PositionBasedState(shown=zeros, clicks=zeros)
+
+    def rank(self, key: Key, state: PositionBasedState, query: Query) -> Array:
+        chi = self._chi(query)
+        return lookup(self._best(key, state, chi, query.step), _examination_rank(chi))
+
+    def update(
+        self, key: Key, state: PositionBasedState, query: Query, ranking: Array, clicks: Array
+    ) -> PositionBasedState:
+        shown = lane_vector(ranking)[:, None] == jnp.arange(query.num_items)[None, :]
+        clicked = shown & lane_vector(clicks)[:, None]
+        return PositionBasedState(state.shown + shown, state.clicks + clicked)
+
+    def statistics(self, state: PositionBasedState) -> dict[str, Array]:
+        """The paper's N_{k,l} and S_{k,l}, by position and item, for probes and tests."""
+        return {"N": state.shown, "S": state.clicks}
+
+    def _chi(self, query: Query) -> Array:
+        """float[K]: χ, the policy's own or that of the query."""
+        name, K = f"{type(self).__name__}.examination", query.list_size
+        chi = query.examination if self.examination is None else self.examination
+        if chi is None:
+            raise ValueError(f"{name} must be given where the query has no examination by position; got None")
+        if chi.shape[0] < K:
+            raise ValueError(f"{name} must hold the {K} positions of the list; got {chi.shape[0]}")
+        return chi[:K]
+
+
+@pytree
+class _Optimistic(_PositionBased):
+    """What PBM-UCB and PBM-PIE share: δ_t."""
+
+    epsilon: Array = array(ndim=0, check=non_negative, default=0.01)
+
+    def _delta(self, step: Array) -> Array:
+        return (1 + self.epsilon) * jnp.log(step.astype(float))
+
+
+@pytree
+class PBMUCB(_Optimistic):
+    """PBM-UCB: optimism about S_k/Ñ_k.
+
+    U_k(t) = S_k/Ñ_k + sqrt(N_k/Ñ_k)·sqrt(δ_t / (2·Ñ_k)) with δ_t = (1 + ε)·log t.
+
+    Args:
+      examination: χ [K]. By default that of the environment's users.
+      epsilon: ε ≥ 0. The regret bound asks for some ε > 0 and is proportional to 1 + ε: 0.01 costs 1 %.
+
+    Reference: Lagrée, Vernade, Cappé: Multiple-play bandits in the position-based model. NIPS 2016.
+    """
+
+    def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
+        K, L = state.shown.shape
+        words = jax.random.bits(key, (L,), jnp.uint32)
+        return top_items_random_ties(self._index(state, chi, step), words, K)
+
+    def _index(self, state: PositionBasedState, chi: Array, step: Array) -> Array:
+        """float[L]: U_k(t)."""
+        N, examined = jnp.sum(state.shown, axis=0), _examined(state, chi)
+        some = jnp.where(examined > 0, examined, 1)
+        return _estimate(state, chi) + jnp.sqrt(N / some) * jnp.sqrt(self._delta(step) / (2 * some))
+
+
+@pytree
+class PBMPIE(_Optimistic):
+    """PBM-PIE: plays the leaders, and tries at the last position who may be better than the last of them.
+
+    The leaders are the K items of the highest S_k/Ñ_k, and c is that of the last of them. The candidates are the
+    others with U_k(t) ≥ c. If there are any, a random one takes the last position with probability 1/2. Here
+
+      U_k(t) = sup{q in [θ_k, 1] : Φ_k(q) ≤ δ_t},   Φ_k(q) = Σ_l N_{k,l}·d(S_{k,l}/N_{k,l}, χ_l·q)
+
+    for the Bernoulli divergence d, with θ_k the minimum of Φ_k, and U_k(t) = θ_k if Φ_k exceeds δ_t everywhere. As Φ_k
+    is convex, U_k(t) ≥ c if and only if c ≤ θ_k or Φ_k(c) ≤ δ_t: no root has to be found.
+
+    Args:
+      examination: χ [K]. By default that of the environment's users.
+      epsilon: ε ≥ 0 of δ_t = (1 + ε)·log t, as in PBM-UCB.
+
+    Reference: Lagrée, Vernade, Cappé: Multiple-play bandits in the position-based model. NIPS 2016.
+    """
+
+    def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
+        K, L = state.shown.shape
+        words = jax.random.bits(key, (L + 1,), jnp.uint32)  # for ties, and one for the explorer
+        estimate = _estimate(state, chi)
+        leaders = lane_vector(top_items_random_ties(estimate, words[:L], K))
+        leads = jnp.any(leaders[:, None] == jnp.arange(L)[None, :], axis=0)
+        candidate = ~leads & self._may_reach(lookup(estimate, leaders[-1]), state, chi, step)
+        explore = (words[L] & 1).astype(bool) & jnp.any(candidate)
+        explorer = _random_candidate(words[L] >> 1, candidate)
+        return jnp.where(explore & (jnp.arange(K) == K - 1), explorer, leaders)
+
+    def _may_reach(self, c: Array, state: PositionBasedState, chi: Array, step: Array) -> Array:
+        """bool[L]: is U_k(t) ≥ c? Not for c > 1, where no attraction is."""
+        clicks, skips = state.clicks.astype(float), (state.shown - state.clicks).astype(float)
+        p = (jnp.minimum(c, 1) * chi)[:, None]  # χ_l·c
+        rising = _over_positions(clicks) - _over_positions(skips * p / jnp.maximum(1 - p, 1e-30))  # −c·Φ'(c)
+        divergence = _over_positions(rel_entr(clicks, state.shown * p) + rel_entr(skips, state.shown * (1 - p)))
+        return (c <= 1) & ((rising >= 0) | (divergence <= self._delta(step)))
+
+
+@pytree
+class PBMTS(_PositionBased):
+    """PBM-TS: Thompson sampling from the posterior under a uniform prior.
+
+    p(θ_k) ∝ Π_l θ_k^S_{k,l}·(1 − χ_l·θ_k)^(N_{k,l} − S_{k,l}) on [0, 1], by ``sample_posterior``.
+
+    Args:
+      examination: χ [K]. By default that of the environment's users.
+
+    Reference: Lagrée, Vernade, Cappé: Multiple-play bandits in the position-based model. NIPS 2016
+    (who sample by rejection).
+    """
+
+    def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
+        K, L = state.shown.shape
+        return top_items(sample_posterior(jax.random.uniform(key, (L,)), state, chi), K)
+
+
+_HALVINGS = 20  # of [0, π/2], to find the posterior's peak
+_CELLS = 64  # of the grid
+_REACH = 6.5  # standard deviations on either side of the peak that the grid covers
+
+
+def sample_posterior(uniforms: Array, state: PositionBasedState, chi: Array) -> Array:
+    """float[L]: attractions from PBM-TS's posterior, by inverse CDF on a grid, one uniform in [0, 1) an item.
+
+    In φ, with θ = sin² φ, the posterior has one peak inside (0, π/2) and is close to a Gaussian, however few or many
+    the observations are. The grid's 64 cells cover 6.5 standard deviations on either side of the peak. The density is
+    taken as constant in a cell, which puts the CDF off by 1e-3 at most (a test holds it against the integral), while
+    float32 can tell θ from 1. Densities are relative to the peak's and go through log1p: with millions of observations
+    float32 knows them only so.
+    """
+    # dθ = 2·sin φ·cos φ·dφ counts as half a click, and half a skip at a position that is always examined.
+    clicks = lane_vector(jnp.sum(state.clicks, axis=0) + 0.5)  # [L]
+    skips = lane_vector(jnp.append(state.shown - state.clicks, jnp.full((1, uniforms.shape[0]), 0.5), axis=0))
+    chi = jnp.append(chi, 1)[:, None]  # [K+1, 1]
+
+    def per_skip(phi: Array) -> Array:
+        """[K+1, L]: χ_l / (1 − χ_l·θ)."""
+        return chi / ((1 - chi) + chi * lane_vector(jnp.cos(phi) ** 2)[None, :])
+
+    def halve(i: Array, low: Array) -> Array:
+        middle = lane_vector(low) + jnp.pi / 2 * jnp.exp2(-1.0 - i)
+        rising = clicks / jnp.sin(middle) ** 2 > _over_positions(skips * per_skip(middle))
+        return lane_vector(jnp.where(rising, middle, low))
+
+    peak = lane_vector(jax.lax.fori_loop(0, _HALVINGS, halve, jnp.full_like(uniforms, 2.0**-_HALVINGS)))
+    theta, ratio = lane_vector(jnp.sin(peak) ** 2), lane_vector(per_skip(peak))
+    curvature = 4 * theta * (1 - theta) * (clicks / theta**2 + _over_positions(skips * ratio**2))  # in φ
+    reach = _REACH / jnp.sqrt(curvature)
+    start = lane_vector(jnp.maximum(peak - reach, 0))
+    width = lane_vector((jnp.minimum(peak + reach, jnp.pi / 2) - start) / _CELLS)
+
+    def add_cell(mass: Array, i: Array) -> tuple[Array, Array]:
+        phi = start + (i + 0.5) * width
+        gain = lane_vector(jnp.sin(phi - peak) * jnp.sin(phi + peak))  # sin² φ − θ
+        log_density = clicks * _log1p(gain / theta) + _over_positions(skips * _log1p(-ratio * gain[None, :]))
+        mass = lane_vector(mass + jnp.exp(log_density))
+        return mass, mass
+
+    total, mass = jax.lax.scan(add_cell, jnp.zeros_like(uniforms), jnp.arange(_CELLS))  # mass: [cells, L]
+    target = uniforms * total
+    below = mass <= target[None, :]
+    before = jnp.max(jnp.where(below, mass, 0), axis=0)
+    after = jnp.min(jnp.where(below, jnp.inf, mass), axis=0)
+    cell = jnp.sum(below, axis=0) + (target - before) / (after - before)
+    return jnp.sin(start + cell * width) ** 2
+
+
+def _log1p(x: Array) -> Array:
+    """log(1 + x) of an x that rounding may have put below −1."""
+    return jnp.log1p(jnp.maximum(x, -1 + 1e-6))
+
+
+def _over_positions(terms: Array) -> Array:
+    """[L]: the sum of terms [K, L]; writing these out first is twice as fast as fusing them into it."""
+    return ordered_sum(lane_vector(terms))
+
+
+def _examined(state: PositionBasedState, chi: Array) -> Array:
+    """float[L]: Ñ_k."""
+    return _over_positions(state.shown * chi[:, None])
+
+
+def _estimate(state: PositionBasedState, chi: Array) -> Array:
+    """float[L]: S_k/Ñ_k; infinite if the item was never examined."""
+    examined = _examined(state, chi)
+    return jnp.where(examined > 0, jnp.sum(state.clicks, axis=0) / jnp.where(examined > 0, examined, 1), jnp.inf)
+
+
+def _examination_rank(chi: Array) -> Array:
+    """int32[K]: how many positions come before each by examination, the upper one first if they are equal."""
+    position = jnp.arange(chi.shape[0])
+    more, equal = chi[:, None] > chi[None, :], chi[:, None] == chi[None, :]
+    return jnp.sum(more | (equal & (position[:, None] < position[None, :])), axis=0, dtype=jnp.int32)
+
+
+def _random_candidate(word: Array, candidate: Array) -> Array:
+    """int32[]: one of the candidates bool[L], by a random word."""
+    number = jnp.cumsum(candidate, dtype=jnp.int32)
+    draw = (word % jnp.maximum(number[-1], 1).astype(jnp.uint32)).astype(jnp.int32)
+    return jnp.argmax(candidate & (number - 1 == draw)).astype(jnp.int32)

@@ -1,0 +1,234 @@
+"""Click logs: what the two loaders read, and what they say about files that they cannot read."""
+
+import gzip
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from jaxrank.datasets.sessions import load_sessions, load_yandex_log
+
+TABLE = """split\tquery_region\tdocs\tclicked_positions0
+train\t7_0\t40,30,20\t0,2
+train\t7_0\t10,20,30\t
+test\t7_0\t10,20,30\t1
+train\t8_0\t10,20,30\t2
+"""
+
+# Session 1 asks query 7 twice, with document 20 in both lists and 40 in the first alone; then session 2 asks it.
+RAW = """1\t0\tQ\t7\t0\t40\t30\t20
+1\t3\tC\t20
+1\t9\tQ\t7\t0\t10\t20\t30
+1\t11\tC\t40
+1\t12\tC\t20
+1\t13\tC\t20
+2\t0\tQ\t7\t0\t10\t20\t30
+2\t5\tQ\t8\t0\t50\t60\t70
+2\t6\tC\t10
+3\t0\tQ\t8\t1\t50\t60\t70
+3\t1\tC\t70
+"""
+
+
+def write(folder, content, name="log.tsv"):
+    path = folder / name
+    path.write_text(content)
+    return path
+
+
+def test_a_table_gives_items_rankings_clicks_and_split_of_every_query(tmp_path):
+    log = load_sessions(write(tmp_path, TABLE), list_size=3)
+    assert list(log.queries) == ["7_0", "8_0"]
+    query = log.queries["7_0"]
+    assert query.documents.tolist() == [10, 20, 30, 40], "the most frequent list first"
+    assert query.base_ranking.tolist() == [0, 1, 2]
+    assert query.rankings.tolist() == [[3, 2, 1], [0, 1, 2], [0, 1, 2]]
+    assert query.clicks.tolist() == [[True, False, True], [False] * 3, [False, True, False]]
+    assert query.is_test.tolist() == [False, False, True]
+    assert (query.rankings.dtype, query.clicks.dtype, query.documents.dtype) == (np.int32, bool, np.int64)
+    assert log.num_items == 4
+
+
+def test_stacked_sessions_carry_their_query_and_can_be_one_split(tmp_path):
+    log = load_sessions(write(tmp_path, TABLE), list_size=3)
+    assert log.stacked().queries.tolist() == [0, 0, 0, 1]
+    train, test = log.stacked("train"), log.stacked("test")
+    assert train.queries.tolist() == [0, 0, 1]
+    assert train.rankings.tolist() == [[3, 2, 1], [0, 1, 2], [0, 1, 2]]
+    assert train.clicks.tolist() == [[True, False, True], [False] * 3, [False, False, True]]
+    assert test.queries.tolist() == [0]
+    with pytest.raises(ValueError, match="split must be None, 'train' or 'test'; got 'dev'"):
+        log.stacked("dev")
+
+
+def test_of_lists_shown_equally_often_the_first_is_the_base_list(tmp_path):
+    header = TABLE.splitlines()[0]
+    log = load_sessions(write(tmp_path, f"{header}\ntrain\tq\t9,8\t\ntrain\tq\t1,2\t0\n"), list_size=2)
+    assert log.queries["q"].documents.tolist() == [9, 8, 1, 2]
+
+
+def test_a_gzipped_table_is_the_same_table(tmp_path):
+    path = tmp_path / "log.tsv.gz"
+    path.write_bytes(gzip.compress(TABLE.encode()))
+    assert load_sessions(path, list_size=3).stacked().rankings.tolist() == [
+        [3, 2, 1],
+        [0, 1, 2],
+        [0, 1, 2],
+        [0, 1, 2],
+    ]
+
+
+def test_raw_clicks_go_to_the_most_recent_list_of_their_session_that_showed_the_document(tmp_path):
+    log = load_yandex_log(write(tmp_path, RAW), list_size=3)
+    assert list(log.queries) == ["7_0", "8_0", "8_1"], "a query in another region is another query"
+    query = log.queries["7_0"]
+    shown = query.documents[query.rankings]
+    assert shown.tolist() == [[40, 30, 20], [10, 20, 30], [10, 20, 30]]
+    assert query.documents[query.base_ranking].tolist() == [10, 20, 30]
+    clicked = [shown[i][query.clicks[i]].tolist() for i in range(3)]
+    assert clicked == [[40, 20], [20], [10]], (
+        "20 before the second list, 40 shown in the first alone, 10 two lists up"
+    )
+    assert query.is_test is None
+    assert not log.queries["8_0"].clicks.any()
+    assert log.queries["8_1"].clicks.tolist() == [[False, False, True]]
+    with pytest.raises(ValueError, match="this log is not split; got 'train'"):
+        log.stacked("train")
+
+
+def test_most_frequent_queries_come_first_and_equals_in_the_order_of_the_log(tmp_path):
+    log = load_yandex_log(write(tmp_path, RAW), list_size=3)
+    assert list(log.most_frequent(2).queries) == ["7_0", "8_0"]
+    kept = load_yandex_log(write(tmp_path, RAW), list_size=3, num_queries=2)
+    assert list(kept.queries) == ["7_0", "8_0"]
+    assert kept.queries["7_0"].clicks.tolist() == log.queries["7_0"].clicks.tolist()
+    for num_queries in (0, 4, 1.5):
+        with pytest.raises(ValueError, match=rf"num_queries must be .*; got {num_queries}"):
+            log.most_frequent(num_queries)
+        with pytest.raises(ValueError, match=rf"num_queries must be .*; got {num_queries}"):
+            load_yandex_log(tmp_path / "log.tsv", list_size=3, num_queries=num_queries)
+
+
+def test_a_raw_log_is_never_whole_in_memory(tmp_path):
+    """One query of 10 sessions kept: at most 80 bytes for every list shown, in a file of 200 bytes for each."""
+    shown = "\t".join(str(10**17 + i) for i in range(10))
+    path = tmp_path / "raw.tsv"
+    with path.open("w") as file:
+        for session in range(20_000):
+            file.write(f"{session}\t0\tQ\t{session if session % 2_000 else 0}\t0\t{shown}\n")
+    tracemalloc.start()
+    log = load_yandex_log(path, num_queries=1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(log.stacked().queries) == 10
+    assert path.stat().st_size > 200 * 20_000
+    assert peak < 80 * 20_000
+
+
+BAD_TABLES = {
+    "a line cut off": ("train\t7_0\t10,20", r":6: expected 4 tab-separated columns; got 3"),
+    "a list cut off": ("train\t7_0\t10,20\t", r":6: expected 3 docs; got 2"),
+    "too many columns": ("train\t7_0\t10,20,30\t0\t1", r":6: expected 4 tab-separated columns; got 5"),
+    "an unknown split": ("dev\t7_0\t10,20,30\t0", r":6: split must be train or test; got 'dev'"),
+    "a document that is no number": ("train\t7_0\t10,x,30\t0", r":6: docs must be integers; got '10,x,30'"),
+    "a position that is no number": (
+        "train\t7_0\t10,20,30\t0,",
+        r":6: clicked_positions0 must be integers; got '0,'",
+    ),
+    "a click below the list": (
+        "train\t7_0\t10,20,30\t3",
+        r":6: clicked position 3 was not shown; .* 0 to 2",
+    ),
+    "a negative position": ("train\t7_0\t10,20,30\t-1", r":6: clicked_positions0 must be from 0"),
+    "an id too large": (f"train\t7_0\t10,20,{2**63}\t0", r":6: docs must be from 0 to 2\*\*63 - 1"),
+    "an empty line": ("\n", r":6: expected 4 tab-separated columns; got 1"),
+    "bytes of something else": ("\x00\x01\x02", r":6: expected 4 tab-separated columns; got 1"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_TABLES)
+def test_a_bad_table_is_refused_with_file_and_line(bad, tmp_path):
+    line, message = BAD_TABLES[bad]
+    with pytest.raises(ValueError, match=r"log\.tsv" + message) as error:
+        load_sessions(write(tmp_path, TABLE + line), list_size=3)
+    assert "\n" not in str(error.value)
+
+
+BAD_RAW = {
+    "a query cut off": (
+        "3\t2\tQ\t8\t1\t50\t60",
+        r":12: expected 8 tab-separated columns in a line of kind Q; got 7",
+    ),
+    "a click cut off": ("3\t2\tC", r":12: expected 4 tab-separated columns in a line of kind C; got 3"),
+    "a line cut off": ("3", r":12: the third of the tab-separated columns must be Q or C; got ''"),
+    "another kind": ("3\t2\tX\t50", r":12: the third of the tab-separated columns must be Q or C; got 'X'"),
+    "a session that is no number": (
+        "s\t2\tC\t50",
+        r":12: SessionID and TimePassed must be integers; got 's,2'",
+    ),
+    "a document that is no number": ("3\t2\tC\tu", r":12: ids must be integers; got 'u'"),
+    "a click on something not shown": (
+        "3\t2\tC\t99",
+        r":12: click on document 99, which session 3 was not shown",
+    ),
+    "a click on another session's list": (
+        "4\t0\tC\t50",
+        r":12: click on document 50, which session 4 was not shown",
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_RAW)
+@pytest.mark.parametrize("num_queries", [None, 1])
+def test_a_bad_raw_log_is_refused_with_file_and_line(bad, num_queries, tmp_path):
+    line, message = BAD_RAW[bad]
+    with pytest.raises(ValueError, match=r"log\.tsv" + message) as error:
+        load_yandex_log(write(tmp_path, RAW + line), list_size=3, num_queries=num_queries)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("load", [load_sessions, load_yandex_log])
+def test_missing_empty_and_damaged_files_are_refused(load, tmp_path):
+    with pytest.raises(ValueError, match=r"there is none at .*nowhere\.tsv"):
+        load(tmp_path / "nowhere.tsv")
+    with pytest.raises(ValueError, match=r"there is none at"):
+        load(tmp_path)
+    with pytest.raises(ValueError, match=r"empty\.tsv:1: the file is empty"):
+        load(write(tmp_path, "", "empty.tsv"))
+    content = TABLE if load is load_sessions else RAW
+    cut = tmp_path / "cut.gz"
+    cut.write_bytes(gzip.compress(content.encode())[:-12])
+    with pytest.raises(ValueError, match=r"cut\.gz:\d+: cannot be read: Compressed file ended"):
+        load(cut, list_size=3)
+
+
+def test_a_table_without_its_header_or_without_sessions_is_refused(tmp_path):
+    header, first, *_ = TABLE.splitlines()
+    with pytest.raises(ValueError, match=r"log\.tsv:1: the header must be split query_region .*; got"):
+        load_sessions(write(tmp_path, first + "\n"), list_size=3)
+    with pytest.raises(ValueError, match=r"log\.tsv:1: no sessions in this file"):
+        load_sessions(write(tmp_path, header + "\n"), list_size=3)
+
+
+def test_real_sessions_are_read_whole(real_data):
+    log = load_sessions(real_data / "yandex-sessions" / "sessions.tsv.gz")
+    everything, train, test = (log.stacked(split) for split in (None, "train", "test"))
+    assert len(log.queries) == 20
+    assert len(everything.queries) == len(train.queries) + len(test.queries) == 56_477
+    assert everything.clicks.sum(axis=0).tolist() == [
+        17360,
+        14176,
+        9993,
+        8454,
+        6086,
+        4579,
+        4142,
+        3039,
+        3191,
+        2926,
+    ]
+    for query in log.queries.values():
+        assert query.base_ranking.tolist() == list(range(10))
+        assert np.unique(query.rankings).tolist() == list(range(len(query.documents)))
+        counts = np.unique(query.rankings, axis=0, return_counts=True)[1]
+        assert (query.rankings == query.base_ranking).all(axis=1).sum() == counts.max()
