@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from jaxrank.pytrees import take_instances
 from jaxrank.version import __version__
 
 
@@ -261,8 +262,7 @@ def _first_queries(model: Any, count: int) -> Any:
     available = model.attraction.shape[0]
     if not 1 <= count <= available:
         raise ValueError(f"--queries must be from 1 to the {available} of the data; got {count}")
-    fields = {f.name: getattr(model, f.name)[:count] for f in dataclasses.fields(model)}
-    return dataclasses.replace(model, **fields)
+    return take_instances(model, slice(count))
 
 
 def _check_writable(folder: Path) -> None:

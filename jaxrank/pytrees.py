@@ -105,6 +105,14 @@ def leaf_axes(tree: Any) -> list[int | None]:
     return axes
 
 
+def take_instances(tree: T, index: Any) -> T:
+    """``leaf[index]`` of the leaves with an instance axis: a number for one instance, a slice or array for several."""
+    leaves, structure = jax.tree.flatten(tree)
+    axes = leaf_axes(tree)
+    taken = [leaf if axis is None else leaf[index] for leaf, axis in zip(leaves, axes, strict=True)]
+    return jax.tree.unflatten(structure, taken)
+
+
 def num_instances(tree: Any) -> int | None:
     """The size of the instance axis; None if no leaf has one."""
     name = type(tree).__name__

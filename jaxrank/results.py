@@ -1,7 +1,6 @@
 """Curves as xarray: labelled, averaged with standard errors, saved and loaded."""
 
 import contextlib
-import dataclasses
 import json
 import os
 import tempfile
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxrank.pytrees import leaf_axes
 from jaxrank.version import __version__
 
 if TYPE_CHECKING:
@@ -153,17 +153,6 @@ def _umask() -> int:
 
 def _swept(policy: Any) -> dict[str, np.ndarray]:
     """The policy's leaves that have a sweep axis, by field name."""
-    if not dataclasses.is_dataclass(policy):
-        return {}
-    return {
-        f.name: np.asarray(getattr(policy, f.name))
-        for f in dataclasses.fields(policy)
-        if leaf_axes_of_field(policy, f) == [0]
-    }
-
-
-def leaf_axes_of_field(tree: Any, f: dataclasses.Field) -> list[int | None]:
-    value = getattr(tree, f.name)
-    if "ndim" not in f.metadata or value is None:
-        return []
-    return [0 if np.ndim(value) == f.metadata["ndim"] + 1 else None]
+    paths = jax.tree_util.tree_leaves_with_path(policy)
+    axes = leaf_axes(policy)
+    return {path[-1].name: np.asarray(leaf) for (path, leaf), axis in zip(paths, axes, strict=True) if axis == 0}

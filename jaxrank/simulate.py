@@ -21,7 +21,7 @@ from jaxrank import random, results
 from jaxrank.batching import lanes_minor
 from jaxrank.numerics import CompensatedSum
 from jaxrank.progress import progress_bar
-from jaxrank.pytrees import leaf_axes, num_instances
+from jaxrank.pytrees import leaf_axes, num_instances, take_instances
 from jaxrank.types import Array, Environment, Policy, State
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def _make_lanes(
         query_key, _, _, init_key = random.keys_of(words, prng)
         return lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
 
-    lanes = Lanes(_spread(policy, setting), _spread(environment, instance), key, state=())
+    lanes = Lanes(take_instances(policy, setting), take_instances(environment, instance), key, state=())
     return lanes._replace(state=_over_lanes(init, lanes))
 
 
@@ -230,15 +230,6 @@ def _map_lanes(function: Callable[[Array], Array], lanes: Lanes) -> Lanes:
     )
 
 
-def _spread(tree: Any, index: Array) -> Any:
-    """Takes ``index`` along the instance axis of the leaves that have one."""
-    leaves, structure = jax.tree.flatten(tree)
-    axes = leaf_axes(tree)
-    return jax.tree.unflatten(
-        structure, [leaf if axis is None else leaf[index] for leaf, axis in zip(leaves, axes, strict=True)]
-    )
-
-
 def _with_horizon(policy: Policy, num_steps: int) -> Policy:
     """``horizon=None`` means the number of steps of the run."""
     if getattr(policy, "horizon", num_steps) is None:
@@ -274,7 +265,7 @@ def _known_metrics(metrics: Sequence[str], environment: Environment) -> tuple[st
     known: list[str] = []
 
     def measure(environment: Environment) -> None:
-        one = _spread(environment, jnp.int32(0))
+        one = take_instances(environment, 0)
         query = one.query(random.root_key(0), jnp.int32(1))
         known.extend(one.metrics(query, jnp.zeros(query.list_size, jnp.int32)))
 

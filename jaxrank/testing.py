@@ -17,7 +17,7 @@ import numpy as np
 from jaxrank import random
 from jaxrank.click_models.position_based import PositionBasedModel
 from jaxrank.environments.click_bandit import ClickBandit
-from jaxrank.pytrees import pytree
+from jaxrank.pytrees import leaf_axes, num_instances, pytree, take_instances
 from jaxrank.simulate import simulate
 from jaxrank.types import ClickModel, Environment, Policy
 
@@ -116,8 +116,6 @@ class _CountsTraces:
 
 
 def _check_steps(policy: Policy, environment: Environment) -> None:
-    from jaxrank.pytrees import leaf_axes, num_instances
-
     lanes = num_instances(environment) or 1
     leaves, structure = jax.tree.flatten(environment)
     axes = leaf_axes(environment)
@@ -136,7 +134,7 @@ def _check_steps(policy: Policy, environment: Environment) -> None:
         return policy.update(update_key, state, query, ranking, clicks), ranking
 
     keys = jax.vmap(lambda i: random.lane_key(random.root_key(0), i, jnp.int32(0)))(jnp.arange(lanes))
-    one_lane = [[leaf[i] if axis == 0 else leaf for leaf, axis in zip(leaves, axes, strict=True)] for i in range(lanes)]
+    one_lane = [jax.tree.leaves(take_instances(environment, i)) for i in range(lanes)]
     sizes = [jax.tree.unflatten(structure, lane).query(keys[0], jnp.int32(0)) for lane in one_lane]
 
     jit_step, jit_vmap_step = jax.jit(step), jax.jit(jax.vmap(step, in_axes=(axes, 0, 0, None)))

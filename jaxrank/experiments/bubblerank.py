@@ -6,7 +6,6 @@ has 60 other queries, so numbers agree within query-sampling error. CascadeKL-UC
 
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.bounds import bubblerank_bound
@@ -15,6 +14,7 @@ from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.experiments.figure import Report, Request, Size, cell, markdown, panels, queries, run_models
 from jaxrank.plotting import plot_curves
 from jaxrank.policies import BatchRank, BubbleRank, CascadeKLUCB, StaticRanking, TopRank
+from jaxrank.pytrees import take_instances
 from jaxrank.results import mean_and_error
 from jaxrank.simulate import simulate
 from jaxrank.types import ClickModel, Policy
@@ -189,14 +189,8 @@ def _random_base_lists(users: Any, count: int) -> ClickBandit:
     num_queries, num_items = users.attraction.shape
     rng = np.random.default_rng(0)
     lists = rng.permuted(np.tile(np.arange(num_items), (num_queries * count, 1)), axis=1)
-    fields = {
-        name: jnp.repeat(getattr(users, name), count, axis=0)
-        if getattr(users, name).ndim == 2
-        else getattr(users, name)
-        for name in ("attraction", "termination", "examination")
-        if hasattr(users, name)
-    }
-    return ClickBandit(type(users)(**fields), base_ranking=lists, list_size=10, top=5)
+    repeated = take_instances(users, np.repeat(np.arange(num_queries), count))
+    return ClickBandit(repeated, base_ranking=lists, list_size=10, top=5)
 
 
 def _rarely_examined(halvings: np.ndarray) -> ClickBandit:

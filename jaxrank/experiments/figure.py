@@ -11,6 +11,7 @@ import numpy as np
 from jaxrank import results
 from jaxrank.datasets import synthetic, yandex
 from jaxrank.environments.click_bandit import ClickBandit
+from jaxrank.pytrees import take_instances
 from jaxrank.simulate import compare
 from jaxrank.types import ClickModel, Policy
 
@@ -66,9 +67,7 @@ def queries(request: Request, model: str, count: int) -> ClickModel:
     """The click model of the first ``count`` queries (or of as many as the data has)."""
     if request.data is None:
         return synthetic(model, count)
-    real: Any = yandex(request.data, model)
-    first = {f.name: getattr(real, f.name)[:count] for f in dataclasses.fields(real)}
-    return dataclasses.replace(real, **first)
+    return take_instances(yandex(request.data, model), slice(count))
 
 
 def run_models(

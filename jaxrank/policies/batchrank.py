@@ -15,7 +15,7 @@ Where the paper leaves a choice, is misprinted, or this file reads differently:
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ class BatchRank:
       horizon: T. By default the number of steps of the run.
     """
 
-    horizon: Array | None = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
+    horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
 
     def init(self, key: Key, query: Query) -> BatchRankState:
         zeros = jnp.zeros(query.num_items, jnp.int32)
@@ -116,13 +116,14 @@ def _update_batches(state: BatchRankState, log_horizon: Array) -> BatchRankState
     first, last, stage, n, c = state
     L, length, n_stage = first.shape[0], last - first + 1, _stage_length(stage, log_horizon)
     d, e = jnp.arange(L)[:, None], jnp.arange(L)[None, :]  # two items
-    batch = (first[d] == first[e]) & (first[e] < L)  # is e in the batch of d?
+    batch = first[d] == first[e]  # is e in the batch of d? The eliminated make up one that never ends: n = 0.
     ended = jnp.all(~batch | (n == n_stage)[e], axis=1) & (jnp.sum(batch, axis=1) > 1)  # line 4
 
     # Lines 5–6: the bounds U and L.
     delta_T = jnp.maximum(log_horizon + 3 * jnp.log(log_horizon), 0)
     upper = kl_upper(c / n_stage, delta_T / n_stage)
     lower = kl_lower(c / n_stage, delta_T / n_stage)
+    lower = jnp.minimum(lower, upper)  # so that L ≤ U after rounding, also if δ_T = 0
 
     # Line 7: item d is d_k.
     above = (lower[e] > lower[d]) | ((lower[e] == lower[d]) & (e < d))

@@ -129,7 +129,7 @@ class DCMKLUCB(_CascadingBandit):
     Reference: Katariya, Kveton, Szepesvári, Wen: DCM bandits: learning to rank with multiple clicks. ICML 2016.
     """
 
-    feedback: ClassVar[str] = "last"
+    feedback: ClassVar[str] = "last"  # type: ignore[misc]
 
     def _index(self, state: CascadeState, step: Array) -> Array:
         return kl_ucb(state.clicks, state.observed, step)

@@ -12,7 +12,7 @@ Where the paper leaves a choice:
   examined (Ñ_k = 0) first, ties at random, so that ⌈L/K⌉ steps show them all. PBM-TS starts from a uniform prior.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ class PositionBasedState(NamedTuple):
 class _PositionBased:
     """What was shown and clicked where, and who knows χ."""
 
-    examination: Array | None = array(ndim=1, check=probability, default=None)
+    examination: Any = array(ndim=1, check=probability, default=None)
 
     def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
         """int32[K]: the items to show, the first at the most examined position."""
@@ -75,7 +75,7 @@ class _PositionBased:
 class _Optimistic(_PositionBased):
     """What PBM-UCB and PBM-PIE share: δ_t."""
 
-    epsilon: Array = array(ndim=0, check=non_negative, default=0.01)
+    epsilon: Any = array(ndim=0, check=non_negative, default=0.01)
 
     def _delta(self, step: Array) -> Array:
         return (1 + self.epsilon) * jnp.log(step.astype(float))

@@ -14,7 +14,7 @@ Where the paper leaves a choice:
   the end of step t and kept. A position's item was replaced if and only if it differs from the proposal.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,8 +78,8 @@ class RankedExp3(_RankedBandits):
     Reference: Radlinski, Kleinberg, Joachims: Learning diverse rankings with multi-armed bandits. ICML 2008.
     """
 
-    gamma: Array | None = array(ndim=0, check=open_probability, default=None)
-    horizon: Array | None = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
+    gamma: Any = array(ndim=0, check=open_probability, default=None)
+    horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
 
     def init(self, key: Key, query: Query) -> Exp3State:
         return self._propose(key, jnp.zeros((query.list_size, query.num_items)))

@@ -14,7 +14,7 @@ Where the paper leaves a choice, or this file reads differently:
 
 import math
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -46,8 +46,8 @@ class TopRank:
       horizon: n. By default the number of steps of the run.
     """
 
-    delta: Array | None = array(ndim=0, check=open_probability, default=None)
-    horizon: Array | None = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
+    delta: Any = array(ndim=0, check=open_probability, default=None)
+    horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
 
     def init(self, key: Key, query: Query) -> TopRankState:
         L = query.num_items

@@ -6,17 +6,10 @@ import numpy as np
 import pytest
 
 import jaxrank as jr
+from jaxrank.pytrees import take_instances
 
 ATTRACTION = np.array([[0.3, 0.5, 0.1, 0.5, 0.9, 0.2], [0.6, 0.1, 0.2, 0.4, 0.05, 0.8]])
 MODEL = jr.PositionBasedModel(ATTRACTION, [0.9, 1.0, 0.5, 0.6, 0.3, 0.2])
-
-
-def one_query(environment, query):
-    from jaxrank.pytrees import leaf_axes
-
-    leaves, structure = jax.tree.flatten(environment)
-    axes = leaf_axes(environment)
-    return jax.tree.unflatten(structure, [x[query] if a == 0 else x for x, a in zip(leaves, axes, strict=True)])
 
 
 def inversions(attraction):
@@ -27,7 +20,7 @@ def inversions(attraction):
 @pytest.mark.parametrize("query", [0, 1])
 def test_metrics_are_what_the_papers_define(query):
     base = [[5, 4, 3, 2, 1, 0], [0, 1, 2, 3, 4, 5]]
-    environment = one_query(jr.ClickBandit(MODEL, base_ranking=base, list_size=5, top=3), query)
+    environment = take_instances(jr.ClickBandit(MODEL, base_ranking=base, list_size=5, top=3), query)
     alpha, chi = ATTRACTION[query], np.asarray(MODEL.examination)
     rng = np.random.default_rng(query)
     violations = 0
@@ -66,11 +59,11 @@ def test_a_base_list_of_the_shown_items_is_completed():
 
 
 def test_a_query_tells_what_a_policy_may_see():
-    environment = one_query(jr.ClickBandit(MODEL, list_size=4), 0)
+    environment = take_instances(jr.ClickBandit(MODEL, list_size=4), 0)
     query = environment.query(jax.random.key(0), jnp.int32(3))
     assert (query.step, query.num_items, query.list_size) == (3, 6, 4)
     np.testing.assert_array_equal(query.examination, MODEL.examination[:4])
-    assert one_query(jr.ClickBandit(jr.CascadeModel(ATTRACTION)), 0).query(None, jnp.int32(1)).examination is None
+    assert take_instances(jr.ClickBandit(jr.CascadeModel(ATTRACTION)), 0).query(None, jnp.int32(1)).examination is None
 
 
 def test_nothing_attractive_gives_no_nan():

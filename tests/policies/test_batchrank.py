@@ -13,7 +13,7 @@ from worlds import MODELS, click_model
 
 import jaxrank as jr
 from jaxrank import random
-from jaxrank.policies.batchrank import BatchRank, BatchRankState, _stage_length
+from jaxrank.policies.batchrank import BatchRank, BatchRankState, _stage_length, _update_batches
 from jaxrank.pytrees import leaf_axes
 
 HORIZON = 8  # n_0 = 34: stages end early, and often
@@ -101,6 +101,19 @@ def test_stages_quadruple_and_never_overflow(horizon):
     exact = np.minimum(np.ceil(16 * 4.0 ** np.arange(16) * np.log(horizon)), 2**31 - 128)
     np.testing.assert_array_equal(lengths[:6], exact[:6])
     np.testing.assert_allclose(lengths, exact, rtol=1e-7)
+
+
+@pytest.mark.parametrize("horizon", [2, 8, 5_000_000])
+def test_items_with_equal_clicks_are_neither_split_nor_eliminated(horizon):
+    log_horizon = jnp.log(jnp.float32(horizon))
+    zeros = jnp.zeros(3, jnp.int32)
+    n = _stage_length(zeros, log_horizon)
+
+    def update(clicks):
+        return _update_batches(BatchRankState(zeros, zeros + 1, zeros, n, zeros + clicks), log_horizon)
+
+    after = jax.vmap(update)(jnp.arange(int(n[0]) + 1))
+    assert (after.first == 0).all() and (after.last == 1).all() and (after.stage == 1).all()
 
 
 @pytest.mark.parametrize("list_size", [2, 4])

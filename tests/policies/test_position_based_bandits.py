@@ -6,11 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 from driver import record
+from reference import position_based as plain
 from reference.cascade import best_first
-from reference.position_based import PBMPIE as ReferencePIE
-from reference.position_based import PBMTS as ReferenceTS
-from reference.position_based import PBMUCB as ReferenceUCB
-from reference.position_based import posterior_cdf
 from worlds import MODELS, click_model
 
 import jaxrank as jr
@@ -45,8 +42,8 @@ def draw_words(number):
 
 
 def compare(reference, run, t):
-    assert reference.N == run.statistics["N"][t].tolist(), f"N after step {t + 1}"
-    assert reference.S == run.statistics["S"][t].tolist(), f"S after step {t + 1}"
+    assert run.statistics["N"][t].tolist() == reference.N, f"N after step {t + 1}"
+    assert run.statistics["S"][t].tolist() == reference.S, f"S after step {t + 1}"
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -54,7 +51,7 @@ def test_pbm_ucb_equals_the_reference(size):
     environment = world(size)
     L, K = size
     run = run_steps(PBMUCB(), environment, draw_words(L))
-    reference = ReferenceUCB(L, exactly(environment.click_model.examination), epsilon=0.01)
+    reference = plain.PBMUCB(L, exactly(environment.click_model.examination), epsilon=0.01)
     ties = 0
     for t in range(STEPS):
         words = run.draws[t].tolist()
@@ -72,19 +69,19 @@ def test_pbm_ucb_takes_its_own_examination_to_other_users(model):
     chi = np.float32([0.9, 0.31, 0.77, 0.43])
     policy = PBMUCB(examination=chi, epsilon=0.5)
     run = run_steps(policy, environment, draw_words(6))
-    reference = ReferenceUCB(6, exactly(chi), epsilon=0.5)
+    reference = plain.PBMUCB(6, exactly(chi), epsilon=0.5)
     for t in range(STEPS):
         assert reference.rank(run.draws[t].tolist()) == run.rankings[t].tolist(), f"list at step {t + 1}"
         reference.update(run.rankings[t].tolist(), run.clicks[t])
         compare(reference, run, t)
 
 
-@pytest.mark.parametrize("size", [(5, 3), (6, 2), (4, 1), (4, 4)])
+@pytest.mark.parametrize("size", [(5, 3), (4, 2), (4, 1), (4, 4)])
 def test_pbm_pie_equals_the_reference_that_finds_the_upper_bounds(size):
     environment = world(size)
     L, K = size
     run = run_steps(PBMPIE(), environment, draw_words(L + 1))
-    reference = ReferencePIE(L, exactly(environment.click_model.examination), epsilon=0.01)
+    reference = plain.PBMPIE(L, exactly(environment.click_model.examination), epsilon=0.01)
     candidates, explored = np.zeros(STEPS, int), np.zeros(STEPS, bool)
     for t in range(STEPS):
         *words, explorer_word = run.draws[t].tolist()
@@ -117,13 +114,13 @@ def samples_of(run, environment):
 @pytest.mark.parametrize("size", SIZES)
 def test_pbm_ts_equals_the_reference_given_its_samples(size):
     environment = world(size)
-    L, K = size
+    L = size[0]
     run = run_steps(PBMTS(), environment)
     _, samples, before = samples_of(run, environment)
-    reference = ReferenceTS(L, exactly(environment.click_model.examination))
+    reference = plain.PBMTS(L, exactly(environment.click_model.examination))
     for t in range(STEPS):
-        assert reference.N == before["N"][t].tolist(), f"N before step {t + 1}"
-        assert reference.S == before["S"][t].tolist(), f"S before step {t + 1}"
+        assert before["N"][t].tolist() == reference.N, f"N before step {t + 1}"
+        assert before["S"][t].tolist() == reference.S, f"S before step {t + 1}"
         assert reference.rank(samples[t].tolist()) == run.rankings[t].tolist(), f"list at step {t + 1}"
         reference.update(run.rankings[t].tolist(), run.clicks[t])
     assert len({tuple(ranking) for ranking in run.rankings.tolist()}) > min(L, 10) - 1
@@ -137,7 +134,7 @@ def test_samples_invert_the_posterior_cdf_to_1e_3_along_a_run():
     for t in range(0, STEPS, 25):
         N, S = before["N"][t], before["S"][t]
         for k in range(7):
-            cdf = posterior_cdf(float(samples[t, k]), S[:, k].sum(), (N - S)[:, k], chi)
+            cdf = plain.posterior_cdf(float(samples[t, k]), S[:, k].sum(), (N - S)[:, k], chi)
             assert abs(cdf - float(uniforms[t, k])) < 1e-3, (t, k)
 
 
@@ -163,7 +160,7 @@ def test_samples_follow_the_posterior(case):
     uniforms = jax.random.uniform(jax.random.key(0), (samples,))
     shown, clicks = (jnp.tile(jnp.asarray(counts, jnp.int32)[:, None], (1, samples)) for counts in (N, S))
     theta = sample_posterior(uniforms, PositionBasedState(shown, clicks), jnp.asarray(chi, jnp.float32))
-    cdf = posterior_cdf(np.asarray(theta, np.float64), S.sum(), N - S, exactly(np.float32(chi)), cells=200_000)
+    cdf = plain.posterior_cdf(np.asarray(theta, np.float64), S.sum(), N - S, exactly(np.float32(chi)), cells=200_000)
     assert scipy.stats.kstest(cdf, "uniform").pvalue > 1e-4
     np.testing.assert_allclose(cdf, uniforms, rtol=0, atol=1e-3)
 

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+
 from reference.cascade import best_first, kl
 
 
@@ -112,22 +113,22 @@ class PBMPIE(PositionBased):
         self.set_of_candidates = self.candidates(leaders)
         if self.set_of_candidates and explorer_word % 2 == 1:
             number = (explorer_word // 2) % len(self.set_of_candidates)
-            leaders = leaders[:-1] + [self.set_of_candidates[number]]
+            leaders = [*leaders[:-1], self.set_of_candidates[number]]
         return self.place(leaders)
 
 
-def posterior_cdf(theta, S, F, chi, cells=20_000):
-    """P(θ_k ≤ theta) under the density ∝ θ^S·Π_l (1 − χ_l θ)^F_l on [0, 1], by the trapezoidal rule.
+def posterior_cdf(theta, clicks, skips, chi, cells=20_000):
+    """P(θ_k ≤ theta) under the density ∝ θ^clicks·Π_l (1 − χ_l θ)^skips_l on [0, 1], by the trapezoidal rule.
 
     The rule runs over the part of [0, 1] in which the log density is within 40 of its greatest value.
     """
 
     def log_density(x):
         with np.errstate(divide="ignore"):
-            total = S * np.log(x) if S > 0 else np.zeros_like(x)
-            for failures, c in zip(F, chi, strict=True):
-                if failures > 0:
-                    total = total + failures * np.log1p(-c * x)
+            total = clicks * np.log(x) if clicks > 0 else np.zeros_like(x)
+            for skipped, c in zip(skips, chi, strict=True):
+                if skipped > 0:
+                    total = total + skipped * np.log1p(-c * x)
         return total
 
     low, high = 0.0, 1.0
