@@ -96,6 +96,26 @@ def test_pbm_pie_equals_the_reference_that_finds_the_upper_bounds(size):
         assert abs(explored[candidates > 0].mean() - 0.5) < 0.1, "one of them is shown half of the time"
 
 
+@pytest.mark.parametrize("t", [2, 50, 3_000])
+def test_who_may_reach_a_level_without_finding_upper_bounds(t):
+    """Also where clicks fit no attraction, so that Φ exceeds δ_t everywhere."""
+    L, chi = 60, np.float32([0.9, 0.5, 0.21])
+    rng = np.random.default_rng(t)
+    N = rng.integers(0, [[12], [12], [30]], (3, L))
+    S = rng.binomial(N, rng.uniform(0, chi[:, None], (3, L)))
+    reference = plain.PBMPIE(L, exactly(chi), epsilon=0.01)
+    reference.N, reference.S, reference.t = N.tolist(), S.tolist(), t
+    upper_bounds = np.array([reference.upper_bound(k) for k in range(L)])
+    nowhere = [reference.divergence(k, reference.maximum_likelihood(k)) > reference.delta() for k in range(L)]
+    assert any(nowhere) or t > 2
+    state = PositionBasedState(jnp.asarray(N, jnp.int32), jnp.asarray(S, jnp.int32))
+    for c in np.float32([0, 0.04, 0.2, 0.37, 0.55, 0.81, 0.999, 1.3, np.inf]):
+        far = abs(upper_bounds - c) > 1e-5
+        reached = np.asarray(PBMPIE()._may_reach(c, state, jnp.asarray(chi), jnp.int32(t)))
+        np.testing.assert_array_equal(reached[far], (upper_bounds >= c)[far], err_msg=f"c = {c}")
+        assert far.sum() > L - 5
+
+
 def rank_keys(seed, num_steps):
     """The keys that ``record`` hands to ``rank``."""
     lane = random.lane_key(random.root_key(seed), jnp.int32(0), jnp.int32(0))
