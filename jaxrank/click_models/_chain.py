@@ -121,9 +121,7 @@ class ChainModel:
 
         chosen = jax.lax.scan(choose, top, takes)[1]
         by_attraction = jnp.argsort(top_items(self.attraction, num_items))[order]
-        return order[jnp.argsort(jnp.where(chosen, jnp.arange(num_items), num_items + by_attraction))][
-            :list_size
-        ]
+        return order[jnp.argsort(jnp.where(chosen, jnp.arange(num_items), num_items + by_attraction))][:list_size]
 
     def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
         """The user went on from everything above the last click; below it, left or found nothing attractive."""
@@ -135,7 +133,5 @@ class ChainModel:
         onward = jnp.where(clicks, safe_log(chain.after_click), safe_log(chain.after_skip))
         ending = safe_log((1 - chain.after_click) + chain.after_click * silence_below)
         down_to_last = jnp.where(clicks_from_here > 0, at + jnp.where(last, ending, onward), 0)
-        silence = (1 - chain.attraction[0]) * (
-            1 - chain.after_skip[0] + chain.after_skip[0] * silence_below[0]
-        )
+        silence = (1 - chain.attraction[0]) * (1 - chain.after_skip[0] + chain.after_skip[0] * silence_below[0])
         return jnp.where(clicks_from_here[0] > 0, jnp.sum(down_to_last), safe_log(silence))

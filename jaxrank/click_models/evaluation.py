@@ -18,9 +18,7 @@ class Evaluation(NamedTuple):
 
     log_likelihood: float  # mean over sessions of log P(all clicks of the session)
     perplexity: float  # mean over positions of perplexity_at
-    perplexity_at: (
-        np.ndarray
-    )  # float64[K], 2^(−mean of log₂ P(click or no click at k)), the clicks above not known
+    perplexity_at: np.ndarray  # float64[K], 2^(−mean of log₂ P(click or no click at k)), the clicks above not known
 
 
 def evaluate(model: ClickModel, rankings: Any, clicks: Any, *, queries: Any = None) -> Evaluation:
@@ -48,9 +46,7 @@ def evaluate(model: ClickModel, rankings: Any, clicks: Any, *, queries: Any = No
         raise ValueError(f"rankings must hold items from 0 to {num_items - 1}; got {rankings.max()}")
     session, at_position = _log_probabilities(model, *(jnp.asarray(x) for x in (owner, rankings, clicks)))
     perplexity_at = np.exp(-np.asarray(at_position, np.float64).mean(axis=0))
-    return Evaluation(
-        float(np.asarray(session, np.float64).mean()), float(perplexity_at.mean()), perplexity_at
-    )
+    return Evaluation(float(np.asarray(session, np.float64).mean()), float(perplexity_at.mean()), perplexity_at)
 
 
 @jax.jit
@@ -75,14 +71,10 @@ def checked_sessions(rankings: Any, clicks: Any, queries: Any) -> tuple[np.ndarr
     if rankings.ndim != 2 or 0 in rankings.shape:
         raise ValueError(f"rankings must have shape [sessions, K], neither of them 0; got {rankings.shape}")
     if clicks.shape != rankings.shape or clicks.dtype != bool:
-        raise ValueError(
-            f"clicks must be booleans of shape {rankings.shape}; got {clicks.dtype} {clicks.shape}"
-        )
+        raise ValueError(f"clicks must be booleans of shape {rankings.shape}; got {clicks.dtype} {clicks.shape}")
     if owner.shape != rankings.shape[:1]:
         raise ValueError(f"queries must have shape {rankings.shape[:1]}; got {owner.shape}")
     for field, values in (("rankings", rankings), ("queries", owner)):
         if values.dtype.kind not in "iu" or values.min() < 0:
-            raise ValueError(
-                f"{field} must be non-negative integers; got {values.dtype}, least {values.min()}"
-            )
+            raise ValueError(f"{field} must be non-negative integers; got {values.dtype}, least {values.min()}")
     return rankings, clicks, owner

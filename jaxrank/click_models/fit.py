@@ -75,13 +75,9 @@ def fit(
         raise ValueError(f"num_iterations must be a non-negative integer; got {num_iterations!r}")
     rankings, clicks, owner = checked_sessions(rankings, clicks, queries)
     if not isinstance(num_items, int) or num_items <= rankings.max():
-        raise ValueError(
-            f"num_items must be an integer above the largest item, {rankings.max()}; got {num_items!r}"
-        )
+        raise ValueError(f"num_items must be an integer above the largest item, {rankings.max()}; got {num_items!r}")
     largest = int(owner.max())
-    if num_queries is not None and (
-        queries is None or not isinstance(num_queries, int) or num_queries <= largest
-    ):
+    if num_queries is not None and (queries is None or not isinstance(num_queries, int) or num_queries <= largest):
         raise ValueError(
             "num_queries must be an integer above the largest of queries, "
             f"{None if queries is None else largest}; got {num_queries!r}"
@@ -185,6 +181,4 @@ def _walks(log: _Log) -> _em.Walks:
     rows = np.concatenate([log.documents.view(np.uint8), np.packbits(log.clicks, axis=1)], axis=1)
     whole_rows = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1])))[:, 0]
     _, first, times = np.unique(whole_rows, return_index=True, return_counts=True)
-    return _em.Walks(
-        jnp.asarray(log.documents[first].T), jnp.asarray(log.clicks[first].T), jnp.asarray(times, float)
-    )
+    return _em.Walks(jnp.asarray(log.documents[first].T), jnp.asarray(log.clicks[first].T), jnp.asarray(times, float))

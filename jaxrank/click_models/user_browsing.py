@@ -53,9 +53,7 @@ class UserBrowsingModel:
         """int32[num]: 0, 1, …, if there are so many."""
         known = self.examination_after.shape[-1]
         if num > known:
-            raise ValueError(
-                f"UserBrowsingModel.examination_after has {known} positions; got a list of {num}"
-            )
+            raise ValueError(f"UserBrowsingModel.examination_after has {known} positions; got a list of {num}")
         return jnp.arange(num, dtype=jnp.int32)
 
     def _click_after(self, ranking: Array) -> Array:

@@ -37,9 +37,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
         with open(path, "rb") as file:
             gzipped = file.peek(2)[:2] == b"\x1f\x8b"
-            text = io.TextIOWrapper(
-                gzip.GzipFile(fileobj=file) if gzipped else file, "utf-8", errors="replace"
-            )
+            text = io.TextIOWrapper(gzip.GzipFile(fileobj=file) if gzipped else file, "utf-8", errors="replace")
             for line in text:
                 number += 1
                 yield number, line

@@ -53,9 +53,7 @@ class SessionLog:
     def most_frequent(self, num_queries: int) -> "SessionLog":
         """The queries with the most sessions, most frequent first, equals as in the log."""
         if not isinstance(num_queries, int) or not 1 <= num_queries <= len(self.queries):
-            raise ValueError(
-                f"num_queries must be an integer from 1 to {len(self.queries)}; got {num_queries!r}"
-            )
+            raise ValueError(f"num_queries must be an integer from 1 to {len(self.queries)}; got {num_queries!r}")
         by_size = sorted(self.queries, key=lambda name: -len(self.queries[name].rankings))
         return SessionLog({name: self.queries[name] for name in by_size[:num_queries]})
 
@@ -68,9 +66,7 @@ class SessionLog:
             chosen = np.ones(len(query.rankings), bool)
             if split is not None:
                 if query.is_test is None:
-                    raise ValueError(
-                        f"split must be None, for this log is not split; got {split!r} for query {name}"
-                    )
+                    raise ValueError(f"split must be None, for this log is not split; got {split!r} for query {name}")
                 chosen = query.is_test == (split == "test")
             owner = np.full(np.count_nonzero(chosen), index, np.int32)
             parts.append(Sessions(owner, query.rankings[chosen], query.clicks[chosen]))
@@ -104,9 +100,7 @@ def load_sessions(path: str | os.PathLike[str], *, list_size: int = 10) -> Sessi
         clicks = bytearray(list_size)
         for position in integers("clicked_positions0", clicked.split(",") if clicked else []):
             if position >= list_size:
-                raise ValueError(
-                    f"clicked position {position} was not shown; positions are 0 to {list_size - 1}"
-                )
+                raise ValueError(f"clicked position {position} was not shown; positions are 0 to {list_size - 1}")
             clicks[position] = 1
         collected.setdefault(query, _Collected()).add(documents, clicks, split == "test")
 
@@ -114,9 +108,7 @@ def load_sessions(path: str | os.PathLike[str], *, list_size: int = 10) -> Sessi
     return _session_log(path, collected, list_size, is_split=True)
 
 
-def load_yandex_log(
-    path: str | os.PathLike[str], *, list_size: int = 10, num_queries: int | None = None
-) -> SessionLog:
+def load_yandex_log(path: str | os.PathLike[str], *, list_size: int = 10, num_queries: int | None = None) -> SessionLog:
     """Reads the raw log of the Yandex Relevance Prediction Challenge.
 
     Its lines are ``SessionID TimePassed Q QueryID RegionID URL1 … URL10`` and ``SessionID TimePassed C URLID``,
@@ -168,9 +160,7 @@ def _yandex_action(fields: list[str], list_size: int) -> tuple[bool, int, list[i
         raise ValueError(f"the third of the tab-separated columns must be Q or C; got {kind!r:.40}")
     expected = 5 + list_size if kind == "Q" else 4
     if len(fields) != expected:
-        raise ValueError(
-            f"expected {expected} tab-separated columns in a line of kind {kind}; got {len(fields)}"
-        )
+        raise ValueError(f"expected {expected} tab-separated columns in a line of kind {kind}; got {len(fields)}")
     session_id, _ = integers("SessionID and TimePassed", fields[:2])
     return kind == "Q", session_id, integers("ids", fields[3:])
 
@@ -191,9 +181,7 @@ def _most_frequent_keys(path: str | os.PathLike[str], num_queries: int, list_siz
     pairs = np.frombuffer(shown, np.int64)  # query and region as one number, quicker to sort
     different, first, counts = np.unique(pairs, return_index=True, return_counts=True)
     if len(different) < num_queries:
-        raise ValueError(
-            f"num_queries must be at most the {len(different)} queries of {path}; got {num_queries}"
-        )
+        raise ValueError(f"num_queries must be at most the {len(different)} queries of {path}; got {num_queries}")
     order = np.lexsort((first, -counts))[:num_queries]
     return {f"{query}_{region}" for query, region in different[order].view(np.int32).reshape(-1, 2)}
 
@@ -216,9 +204,7 @@ class _Collected:
         rankings = np.frombuffer(self.rankings, np.int32).reshape(-1, list_size)
         lists, first, counts = np.unique(rankings, axis=0, return_index=True, return_counts=True)
         base = lists[np.lexsort((first, -counts))[0]].tolist()
-        order = np.array(
-            list(dict.fromkeys(base + list(range(len(self.items)))))
-        )  # R₀ first, then as they appeared
+        order = np.array(list(dict.fromkeys(base + list(range(len(self.items))))))  # R₀ first, then as they appeared
         renumbered = np.argsort(order).astype(np.int32)
         return QuerySessions(
             documents=np.array(list(self.items), np.int64)[order],

@@ -65,9 +65,7 @@ class BatchRank:
         pi = shuffle(words[L:], lookup(state.first, d), K, K)  # line 4
         return lookup(d, pi)  # line 6
 
-    def update(
-        self, key: Key, state: BatchRankState, query: Query, ranking: Array, clicks: Array
-    ) -> BatchRankState:
+    def update(self, key: Key, state: BatchRankState, query: Query, ranking: Array, clicks: Array) -> BatchRankState:
         """Algorithm 3, CollectClicks, and Algorithm 4, UpdateBatch, for all batches."""
         L, K = query.num_items, query.list_size
         log_horizon = self._log_horizon()

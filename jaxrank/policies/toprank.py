@@ -59,9 +59,7 @@ class TopRank:
         words = jax.random.bits(key, (L,), jnp.uint32)
         return shuffle(words, state.block, num_groups=L, list_size=query.list_size)  # line 7
 
-    def update(
-        self, key: Key, state: TopRankState, query: Query, ranking: Array, clicks: Array
-    ) -> TopRankState:
+    def update(self, key: Key, state: TopRankState, query: Query, ranking: Array, clicks: Array) -> TopRankState:
         C = by_item(ranking, clicks.astype(jnp.int32), query.num_items)  # line 8
         together = state.block[:, None] == state.block[None, :]
         U = jnp.where(together, C[:, None] - C[None, :], 0)  # line 10

@@ -40,9 +40,7 @@ def truth(name):
 def of_query(model, query):
     leaves, tree = jax.tree.flatten(model)
     axes = leaf_axes(model)
-    return jax.tree.unflatten(
-        tree, [x if axis is None else x[query] for x, axis in zip(leaves, axes, strict=True)]
-    )
+    return jax.tree.unflatten(tree, [x if axis is None else x[query] for x, axis in zip(leaves, axes, strict=True)])
 
 
 def simulate_sessions(model, sessions, seed=0):
@@ -113,9 +111,7 @@ def test_fit_is_where_the_smoothed_likelihood_has_no_slope(name):
     def slope(leaves):
         def smoothed_likelihood(leaves):
             model = jax.tree.unflatten(tree, leaves)
-            likelihood = jax.vmap(lambda q, r, c: of_query(model, q).log_likelihood(r, c))(
-                queries, rankings, clicks
-            )
+            likelihood = jax.vmap(lambda q, r, c: of_query(model, q).log_likelihood(r, c))(queries, rankings, clicks)
             return likelihood.sum() + sum((jnp.log(x) + jnp.log1p(-x)).sum() for x in leaves)
 
         return [x * (1 - x) * d for x, d in zip(leaves, jax.grad(smoothed_likelihood)(leaves), strict=True)]
@@ -229,12 +225,8 @@ def test_sessions_are_evaluated_under_their_own_query():
     model = truth("dbn")
     queries, rankings, clicks = simulate_sessions(model, 1_000)
     together = evaluate(model, rankings, clicks, queries=queries)
-    parts = [
-        evaluate(of_query(model, q), rankings[queries == q], clicks[queries == q]) for q in range(QUERIES)
-    ]
-    assert together.log_likelihood == pytest.approx(
-        np.mean([part.log_likelihood for part in parts]), rel=1e-5
-    )
+    parts = [evaluate(of_query(model, q), rankings[queries == q], clicks[queries == q]) for q in range(QUERIES)]
+    assert together.log_likelihood == pytest.approx(np.mean([part.log_likelihood for part in parts]), rel=1e-5)
     bits = np.mean([np.log(part.perplexity_at) for part in parts], axis=0)
     np.testing.assert_allclose(together.perplexity_at, np.exp(bits), rtol=1e-5)
 

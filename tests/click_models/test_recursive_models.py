@@ -49,9 +49,7 @@ def call(model, method, *arguments, **static):
 
 @partial(jax.jit, static_argnums=2)
 def sample_sessions(model, ranking, sessions, seed):
-    return jax.vmap(model.sample, in_axes=(0, None))(
-        jax.random.split(jax.random.key(seed), sessions), ranking
-    )
+    return jax.vmap(model.sample, in_axes=(0, None))(jax.random.split(jax.random.key(seed), sessions), ranking)
 
 
 def best_reward(c, top):
@@ -64,9 +62,7 @@ def best_reward(c, top):
 def test_likelihoods_of_all_click_patterns_are_those_of_the_story_and_sum_to_1(name, seed):
     c = case(name, seed)
     patterns = reference.patterns(K)
-    likelihoods = np.exp(
-        [call(c.model, "log_likelihood", c.ranking, jnp.asarray(clicks)) for clicks in patterns]
-    )
+    likelihoods = np.exp([call(c.model, "log_likelihood", c.ranking, jnp.asarray(clicks)) for clicks in patterns])
     np.testing.assert_allclose(likelihoods, reference.pattern_probabilities(c.story()), atol=1e-6, rtol=1e-5)
     assert likelihoods.sum() == pytest.approx(1, abs=1e-5)
 

@@ -86,9 +86,7 @@ def test_raw_clicks_go_to_the_most_recent_list_of_their_session_that_showed_the_
     assert shown.tolist() == [[40, 30, 20], [10, 20, 30], [10, 20, 30]]
     assert query.documents[query.base_ranking].tolist() == [10, 20, 30]
     clicked = [shown[i][query.clicks[i]].tolist() for i in range(3)]
-    assert clicked == [[40, 20], [20], [10]], (
-        "20 before the second list, 40 shown in the first alone, 10 two lists up"
-    )
+    assert clicked == [[40, 20], [20], [10]], "20 before the second list, 40 shown in the first alone, 10 two lists up"
     assert query.is_test is None
     assert not log.queries["8_0"].clicks.any()
     assert log.queries["8_1"].clicks.tolist() == [[False, False, True]]

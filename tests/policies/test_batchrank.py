@@ -40,16 +40,12 @@ def follow(environment, horizon=HORIZON, seed=0, steps=STEPS):
     for t in range(steps):
         order_words, position_words = run.draws[t][:L], run.draws[t][L:]
         if L == K:
-            position_words = range(
-                K
-            )  # all items are shown in the random order of line 3: π may be the identity
+            position_words = range(K)  # all items are shown in the random order of line 3: π may be the identity
         ranking = reference.rank(order_words, position_words)
         assert ranking == run.rankings[t].tolist(), f"list at step {t + 1}"
         reference.update(ranking, run.clicks[t])
         expected = {**reference.statistics(), "settled": reference.settled()}
-        assert {name: value[t].tolist() for name, value in run.statistics.items()} == expected, (
-            f"step {t + 1}"
-        )
+        assert {name: value[t].tolist() for name, value in run.statistics.items()} == expected, f"step {t + 1}"
     return run.statistics
 
 
@@ -90,9 +86,7 @@ def test_smallest_and_large_worlds_equal_the_reference(num_items, list_size):
 @pytest.mark.parametrize("horizon", [1, 2])
 def test_horizons_of_one_and_two_equal_the_reference(horizon):
     stats = follow(jr.ClickBandit(click_model("dcm", 4, seed=0)), horizon=horizon, steps=300)
-    assert batches(stats)[-1] == {1: 1, 2: 4}[horizon], (
-        "n_ℓ = 0 is never reached; δ_T = 0 splits all but ties"
-    )
+    assert batches(stats)[-1] == {1: 1, 2: 4}[horizon], "n_ℓ = 0 is never reached; δ_T = 0 splits all but ties"
 
 
 @pytest.mark.parametrize("horizon", [5, 1_000, 5_000_000])
@@ -112,7 +106,7 @@ def test_items_with_equal_clicks_are_neither_split_nor_eliminated(horizon):
     def update(clicks):
         return _update_batches(BatchRankState(zeros, zeros + 1, zeros, n, zeros + clicks), log_horizon)
 
-    after = jax.vmap(update)(jnp.arange(int(n[0]) + 1))
+    after = jax.jit(jax.vmap(update))(jnp.arange(int(n[0]) + 1))
     assert (after.first == 0).all() and (after.last == 1).all() and (after.stage == 1).all()
 
 
@@ -121,9 +115,9 @@ def test_settled_lists_never_change_and_others_do(list_size):
     environment = jr.ClickBandit(jr.PositionBasedModel([0.1, 0.9, 0.4, 0.6], np.ones(4)), list_size=list_size)
     run = record(BatchRank(horizon=HORIZON), environment, 5_000, statistics=statistics)
     start = int(np.argmax(run.statistics["settled"])) + 1
-    assert 50 < start < 4_000 and run.statistics["settled"][start - 1 :].all()
+    assert 30 < start < 4_000 and run.statistics["settled"][start - 1 :].all()
     assert np.unique(run.rankings[start:], axis=0).tolist() == [[1, 3, 2, 0][:list_size]]
-    assert len(np.unique(run.rankings[start - 40 : start], axis=0)) > 1
+    assert len(np.unique(run.rankings[start - 30 : start], axis=0)) > 1
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,9 @@ def test_settled_lists_never_change_and_others_do(list_size):
     environment = jr.ClickBandit(jr.PositionBasedModel([0.1, 0.9, 0.4, 0.6], np.ones(4)), list_size=list_size)
     run = record(TopRank(delta=0.1), environment, 5_000, statistics=statistics)
     start = int(np.argmax(run.statistics["settled"])) + 1
-    assert 100 < start < 4_000 and run.statistics["settled"][start - 1 :].all()
+    assert 30 < start < 4_000 and run.statistics["settled"][start - 1 :].all()
     assert np.unique(run.rankings[start:], axis=0).tolist() == [[1, 3, 2, 0][:list_size]]
-    assert len(np.unique(run.rankings[start - 50 : start], axis=0)) > 1
+    assert len(np.unique(run.rankings[start - 30 : start], axis=0)) > 1
 
 
 def test_blocks_are_shown_in_order_and_each_list_of_a_block_is_equally_likely():
@@ -94,9 +94,7 @@ def test_blocks_are_shown_in_order_and_each_list_of_a_block_is_equally_likely():
     )
     lists = np.asarray(rank(jax.random.split(random.root_key(0), 24_000)))
     possible = [
-        [*top, *rest]
-        for top in itertools.permutations([1, 3])
-        for rest in itertools.permutations([0, 2, 4], 2)
+        [*top, *rest] for top in itertools.permutations([1, 3]) for rest in itertools.permutations([0, 2, 4], 2)
     ]
     counts = [(lists == ranking).all(axis=1).sum() for ranking in possible]
     assert sum(counts) == len(lists)

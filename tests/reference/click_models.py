@@ -18,13 +18,9 @@ def user_browsing(ranking, attraction, examination_after):
             return
         looks = examination_after[position][last_click]
         likes = attraction[ranking[position]]
-        yield from read(
-            position + 1, last_click, probability * (1 - looks), (*clicks, False), (*examined, False)
-        )
+        yield from read(position + 1, last_click, probability * (1 - looks), (*clicks, False), (*examined, False))
         probability = probability * looks
-        yield from read(
-            position + 1, last_click, probability * (1 - likes), (*clicks, False), (*examined, True)
-        )
+        yield from read(position + 1, last_click, probability * (1 - likes), (*clicks, False), (*examined, True))
         yield from read(position + 1, position, probability * likes, (*clicks, True), (*examined, True))
 
     return read(0, no_click_yet, 1.0, (), ())
