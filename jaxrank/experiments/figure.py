@@ -54,7 +54,7 @@ class Request:
 
     @property
     def world(self) -> str:
-        return "synthetic queries" if self.data is None else f"real queries of {self.data}"
+        return "synthetic queries" if self.data is None else f"real queries ({Path(self.data).name})"
 
 
 class Report(NamedTuple):
