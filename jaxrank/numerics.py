@@ -94,7 +94,7 @@ def kl_upper(p: Array, level: Array) -> Array:
 
 def kl_lower(p: Array, level: Array) -> Array:
     """min{q ≤ p : KL(p ‖ q) ≤ level}, elementwise."""
-    return 1 - kl_upper(1 - p, level)
+    return jnp.minimum(1 - kl_upper(1 - p, level), p)
 
 
 def _x_log_x(x: Array) -> Array:

@@ -121,7 +121,6 @@ def _update_batches(state: BatchRankState, log_horizon: Array) -> BatchRankState
     delta_T = jnp.maximum(log_horizon + 3 * jnp.log(log_horizon), 0)
     upper = kl_upper(c / n_stage, delta_T / n_stage)
     lower = kl_lower(c / n_stage, delta_T / n_stage)
-    lower = jnp.minimum(lower, upper)  # so that L ≤ U after rounding, also if δ_T = 0
 
     # Line 7: item d is d_k.
     above = (lower[e] > lower[d]) | ((lower[e] == lower[d]) & (e < d))
