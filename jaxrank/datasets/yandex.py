@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrank.pytrees import take_instances
 from jaxrank.registry import make
 from jaxrank.results import atomic_path
 from jaxrank.types import ClickModel
@@ -72,15 +73,14 @@ def save_parameters(
     path: str | os.PathLike[str], name: str, model: ClickModel, queries: Sequence[str], num_items: int
 ) -> None:
     """Writes a click model of several queries as ``yandex`` reads it: its first ``num_items`` items of each."""
-    content: dict[str, dict[str, Any]] = {query: {name.upper(): {}} for query in queries}
-    attraction = model.attraction  # type: ignore[attr-defined]
-    for field, key in _KEYS[name].items():
-        values = _complement(key, np.asarray(getattr(model, field), np.float64))
-        shared = field not in _PER_ITEM and values.ndim < attraction.ndim + (field == "examination_after")
-        for row, query in enumerate(queries):
-            value = values if shared else values[row]
-            value = value[:num_items] if field in _PER_ITEM else value
-            content[query][name.upper()][key] = np.round(value, 7).tolist()
+    content: dict[str, dict[str, Any]] = {}
+    for row, query in enumerate(queries):
+        one = take_instances(model, row)
+        parameters = {}
+        for field, key in _KEYS[name].items():
+            values = _complement(key, np.asarray(getattr(one, field), np.float64))
+            parameters[key] = np.round(values[:num_items] if field in _PER_ITEM else values, 7).tolist()
+        content[query] = {name.upper(): parameters}
     with atomic_path(path) as temporary:
         Path(temporary).write_text(json.dumps(content, indent=1))
 
