@@ -29,7 +29,7 @@ def test_every_figure_leaves_data_a_picture_and_a_table(name, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_violations_in_the_first_100_steps_on_the_60_real_queries(real_data, name):
-    """Within 3 standard errors over seeds of the independent simulation, plus its rounding to whole numbers."""
+    """Within 3 standard errors over seeds of the independent simulation, whose numbers are rounded to whole ones."""
     policy, expected = EXPECTED[name]
     for model, number in zip(("cm", "dcm", "pbm"), expected, strict=True):
         if number is None:
