@@ -71,11 +71,10 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any) -
     def batched(axis_size, in_batched, predicate, operand, args):
         predicate_batched, operand_batched, args_batched = in_batched
         all_batched = jax.tree.map(lambda _: True, operand)
-        if not predicate_batched:  # the same answer in every lane: a plain cond
-            mapped = jax.vmap(branch, in_axes=_in_axes((operand_batched, *args_batched)), axis_size=axis_size)
-            operand = _broadcast(axis_size, operand_batched, operand)
-            return jax.lax.cond(predicate, lambda: mapped(operand, *args), lambda: operand), all_batched
         operand = _broadcast(axis_size, operand_batched, operand)
+        if not predicate_batched:  # the same answer in every lane: a plain cond
+            mapped = jax.vmap(branch, in_axes=(0, *_in_axes(args_batched)), axis_size=axis_size)
+            return jax.lax.cond(predicate, lambda: mapped(operand, *args), lambda: operand), all_batched
         args = _broadcast(axis_size, args_batched, args)
         return _by_groups(predicate, branch, operand, args), all_batched
 

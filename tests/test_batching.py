@@ -34,10 +34,13 @@ def test_rarely_takes_the_branch_in_the_lanes_that_need_it(count):
 
 def test_rarely_works_with_shared_arguments_and_predicates():
     predicate, operand, _ = lanes(10)
+    shared = jnp.zeros(3, jnp.int32)  # for an operand of which only a part has lanes
     for p in (True, False):
         got = jax.vmap(lambda o, p=p: rarely(jnp.asarray(p), branch, o, jnp.float32(1)))(operand)
         expected = jax.vmap(lambda o: branch(o, jnp.float32(1)))(operand) if p else operand
         np.testing.assert_array_equal(got[1], expected[1])
+        got = jax.vmap(lambda x, p=p: rarely(jnp.asarray(p), branch, (x, shared), jnp.float32(1)))(operand[0])
+        np.testing.assert_array_equal(got[1], np.tile([0, 1, 2] if p else [0, 0, 0], (10, 1)))
     got = jax.vmap(lambda p: rarely(p, branch, (jnp.float32(3), jnp.zeros(3, jnp.int32)), jnp.float32(1)))(predicate)
     np.testing.assert_array_equal(got[0], np.where(predicate, 7, 3))
 
