@@ -22,9 +22,10 @@ class Query:
     step: Array  # int32[], t = 1, 2, … as in the papers; the same in every lane
     base_ranking: Array  # int32[L], the production ranker's order of all items; its first K are the base list R₀
     optimal_ranking: Array  # int32[K], the answer: for OracleRanking and for tests, not for learners
-    examination: Array | None = (
-        None  # float[K], χ_k where the click model has them by position, for policies that know χ
-    )
+    examination: Array | None = None  # float[K], χ_k where the click model has them by position
+    features: Array | None = None  # float[L, m], what is known of the items
+    topics: Array | None = None  # float[L, d], which topics they cover
+    mask: Array | None = None  # bool[L], which items there are, where queries have different numbers of them
     num_items: int = static(default=0)  # L
     list_size: int = static(default=0)  # K
 
