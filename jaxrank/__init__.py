@@ -9,6 +9,7 @@ from jaxrank.click_models import (
     PositionBasedModel,
     UserBrowsingModel,
 )
+from jaxrank.devices import use_all_cores
 from jaxrank.environments import ClickBandit
 from jaxrank.plotting import plot_curves
 from jaxrank.policies import (
@@ -34,6 +35,8 @@ from jaxrank.results import load, mean_and_error, per_step, save
 from jaxrank.simulate import compare, simulate
 from jaxrank.types import ClickModel, Environment, Policy, Query
 from jaxrank.version import __version__
+
+use_all_cores()
 
 __all__ = [
     "DCMKLUCB",

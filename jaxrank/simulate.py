@@ -1,28 +1,30 @@
-"""The loop: a policy in an environment, on every lane, for many steps.
+"""The public function: a policy in an environment, on every lane, for many steps.
 
-A lane is one (policy setting, instance, seed). One compiled chunk is a scan over intervals of a loop over steps of
-the one-lane step mapped over lanes. The host calls chunks, shows progress and adds up. Nothing per step is kept.
+The host calls the compiled loop of ``lanes.py`` a chunk of intervals at a time, shows progress and adds up. Nothing
+per step is kept. Metrics are summed in float32 with compensation (or int32) inside an interval and in float64 on the
+host. Intervals end at every recorded step and at every multiple of 1,000 steps, whatever the chunking, so sums do not
+depend on it.
 
-Metrics are summed in float32 with compensation (or int32) inside an interval and in float64 on the host. Intervals
-end at every recorded step and at every multiple of 1,000 steps, whatever the chunking, so sums do not depend on it.
+A settled lane, one that will show the same list for ever, needs no simulation: from the end of the interval in which
+it settled, its sums are completed in closed form. When enough lanes have settled they leave the batch.
 """
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxrank import random, results
-from jaxrank.batching import lanes_minor
-from jaxrank.numerics import CompensatedSum
+from jaxrank.devices import lane_mesh
+from jaxrank.lanes import Lanes, can_settle, make_lanes, metrics_now, run_intervals, take_lanes
 from jaxrank.progress import progress_bar
-from jaxrank.pytrees import leaf_axes, num_instances, take_instances
-from jaxrank.types import Array, Environment, Policy, State
+from jaxrank.pytrees import num_instances, take_instances
+from jaxrank.types import Environment, Policy
 
 if TYPE_CHECKING:
     import xarray
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _INTERVAL = 1_000  # steps in a float32 sum at most
 _CHUNK_LANE_STEPS = 20_000_000  # what one host call aims at
 _CHUNK_INTERVALS = 64  # and its intervals at most
+_WORTH_COMPILING = 20_000_000  # lane-steps to save before the loop is compiled for a smaller batch
 
 
 def simulate(
@@ -46,6 +49,8 @@ def simulate(
     record_at: Sequence[int] | None = None,
     instances: Sequence[int] | None = None,
     seeds: Sequence[int] | None = None,
+    skip_settled: bool = True,
+    mesh: Mesh | None = None,
     progress: bool = True,
     chunk_intervals: int | None = None,
 ) -> "xarray.Dataset":
@@ -64,6 +69,8 @@ def simulate(
       record_at: the steps to record, instead of ``num_records`` and ``spacing``.
       instances: run only these instances; their numbers are those of the full run.
       seeds: run only these seeds, instead of ``num_seeds``; likewise.
+      skip_settled: complete the curves of lanes that can no longer change in closed form instead of simulating them.
+      mesh: the devices to spread the lanes over; by default all accelerators, or all cores of a CPU.
       progress: show a progress bar, if standard error is a terminal.
       chunk_intervals: how many intervals one host call runs; the curves do not depend on it.
 
@@ -91,28 +98,30 @@ def simulate(
 
     # Lanes in the order (setting, instance, seed): which row of the leaves' instance axes each lane reads.
     setting, instance, lane_seed = (index.ravel() for index in np.indices(grid))
-    lanes = _make_lanes(
-        policy, environment, random.root_key(seed, prng), setting, instance_ids[instance], seed_ids[lane_seed], prng
+    mesh = lane_mesh(setting.size, mesh)
+    padded = np.resize(np.arange(setting.size), _round_up(setting.size, mesh.size))
+    lanes = make_lanes(
+        *jax.device_put((policy, environment, random.root_key(seed, prng)), NamedSharding(mesh, PartitionSpec())),
+        setting[padded],
+        instance_ids[instance][padded],
+        seed_ids[lane_seed][padded],
+        mesh=mesh,
+        prng=prng,
     )
-    intervals = _intervals(steps)
-    per_chunk = chunk_intervals or max(1, min(_CHUNK_INTERVALS, _CHUNK_LANE_STEPS // (_INTERVAL * setting.size)))
-
-    sums = {name: np.zeros(setting.size) for name in metrics}
+    run = _Run(lanes, setting.size, metrics, mesh, prng, skip_settled and can_settle(policy, environment))
     curves = {name: np.zeros((setting.size, len(steps))) for name in metrics}
-    record_of = {int(step): column for column, step in enumerate(steps)}
+    column = 0
     started = time.perf_counter()
     with progress_bar(type(policy).__name__, num_steps, setting.size, enabled=progress) as advance:
-        for first in range(0, len(intervals), per_chunk):
-            chunk = intervals[first : first + per_chunk]
-            padded = np.pad(chunk, ((0, per_chunk - len(chunk)), (0, 0)))  # (0, 0) is an empty interval
-            lanes, totals = _run_chunk(lanes, jnp.asarray(padded, jnp.int32), metrics, prng)
-            totals = {name: np.asarray(total, np.float64) for name, total in totals.items()}
-            for row, last_step in enumerate(chunk[:, 1] - 1):
-                for name in metrics:
-                    sums[name] += totals[name][row]
-                    if last_step in record_of:
-                        curves[name][:, record_of[last_step]] = sums[name]
-            advance(int(chunk[-1, 1]) - 1)
+        for chunk, size in _chunks(_intervals(steps), setting.size, chunk_intervals):
+            for step, sums in run.advance(chunk, size):
+                if step == steps[column]:
+                    for name in metrics:
+                        curves[name][:, column] = sums[name]
+                    column += 1
+            advance(step)
+            if _ends_era(step):
+                run.leave_out_settled(num_steps - step)
     wall_time = time.perf_counter() - started
 
     return results.from_curves(
@@ -141,93 +150,70 @@ def compare(
     return results.stack(runs)
 
 
-class Lanes(NamedTuple):
-    """All lanes of a run. Leaves that differ between lanes have a leading lane axis; the others are shared."""
+class _Run:
+    """The lanes of a run, those still simulated and those settled, and the sums of their metrics so far."""
 
-    policy: Policy
-    environment: Environment
-    key: Array  # uint32[lanes, 2], key data
-    state: State
+    def __init__(
+        self, lanes: Lanes, num_lanes: int, metrics: tuple[str, ...], mesh: Mesh, prng: str, skip_settled: bool
+    ) -> None:
+        self.lanes = lanes
+        self.batch = np.arange(num_lanes)  # the numbers of the simulated lanes; padding follows them in ``lanes``
+        self.sums = {name: np.zeros(num_lanes) for name in metrics}
+        self.settled = np.zeros(num_lanes, bool)
+        self.per_step = {name: np.zeros(num_lanes) for name in metrics}  # of settled lanes
+        self.options: Any = {"metrics": metrics, "mesh": mesh, "prng": prng}
+        self.skip_settled = skip_settled
 
+    def advance(self, intervals: np.ndarray, size: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
+        """Runs ``intervals`` [n, (start, stop)] in a call compiled for ``size``; yields last steps and sums."""
+        if self.settled.all():
+            totals = {name: np.zeros((len(intervals), 0)) for name in self.sums}
+            newly = np.zeros((len(intervals), 0), bool)
+            self.batch = self.batch[:0]
+        else:
+            padded = np.pad(intervals, ((0, size - len(intervals)), (0, 0)))  # (0, 0) is an empty interval
+            state, sums, flags = run_intervals(self.lanes, jnp.asarray(padded, jnp.int32), **self.options)
+            self.lanes = self.lanes._replace(state=state)
+            totals = {name: np.asarray(value, np.float64)[:, : self.batch.size] for name, value in sums.items()}
+            newly = np.asarray(flags)[:, : self.batch.size] & self.skip_settled
+            if (newly.any(axis=0) & ~self.settled[self.batch]).any():
+                for name, value in metrics_now(self.lanes, **self.options).items():
+                    self.per_step[name][self.batch] = np.asarray(value)[: self.batch.size]
+        for row, (start, stop) in enumerate(intervals):
+            for name, sums_so_far in self.sums.items():
+                total = (stop - start) * self.per_step[name]
+                total[self.batch] = np.where(self.settled[self.batch], total[self.batch], totals[name][row])
+                sums_so_far += total
+            self.settled[self.batch] |= newly[row]
+            yield stop - 1, self.sums
 
-@partial(jax.jit, static_argnames="prng")
-def _make_lanes(
-    policy: Policy, environment: Environment, root: Array, setting: Array, instance: Array, seed: Array, prng: str
-) -> Lanes:
-    """One lane for every entry of ``setting``, ``instance`` and ``seed`` [lanes]."""
-    key = jax.vmap(lambda i, s: jax.random.key_data(random.lane_key(root, i, s)))(instance, seed)
-
-    def init(lane: Lanes) -> State:
-        words = random.step_words(lane.key, jnp.int32(0))  # steps count from 1
-        query_key, _, _, init_key = random.keys_of(words, prng)
-        return lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
-
-    lanes = Lanes(take_instances(policy, setting), take_instances(environment, instance), key, state=())
-    return lanes._replace(state=_over_lanes(init, lanes))
-
-
-@partial(jax.jit, static_argnames=("metrics", "prng"))
-def _run_chunk(lanes: Lanes, intervals: Array, metrics: tuple[str, ...], prng: str) -> tuple[Lanes, dict[str, Array]]:
-    """Advances every lane through ``intervals`` [n, (start, stop)]; returns sums [n, lanes] too."""
-
-    def step(lane: Lanes, words: random.StepWords, t: Array) -> tuple[State, dict[str, Array]]:
-        policy, environment, _, state = lane
-        query_key, rank_key, click_key, update_key = random.keys_of(words, prng)
-        query = environment.query(query_key, t)
-        ranking = policy.rank(rank_key, state, query)
-        clicks = environment.clicks(click_key, query, ranking)
-        measured = environment.metrics(query, ranking)
-        state = policy.update(update_key, state, query, ranking, clicks)
-        return state, {name: measured[name] for name in metrics}
-
-    def advance(lanes: Lanes, words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
-        # The constant leaves are carried too: only what is carried keeps its layout in the loop.
-        lanes = _map_lanes(lanes_minor, lanes)
-        state, measured = _over_lanes(step, lanes, words, t, shared=1)
-        return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
-
-    def run_interval(lanes: Lanes, interval: Array) -> tuple[Lanes, dict[str, Array]]:
-        def body(t, carry):
-            lanes, words, sums = carry
-            lanes, measured = advance(lanes, words, t)
-            return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}
-
-        first = (lanes, draw(lanes, interval[0]), zeros)
-        lanes, _, sums = jax.lax.fori_loop(interval[0], interval[1], body, first)
-        return lanes, {name: total.total for name, total in sums.items()}
-
-    def draw(lanes: Lanes, t: Array) -> random.StepWords:
-        return jax.vmap(random.step_words, in_axes=(0, None))(lanes.key, t)
-
-    measured = jax.eval_shape(advance, lanes, draw(lanes, jnp.int32(0)), jnp.int32(0))[1]
-    zeros = {name: CompensatedSum.zeros(value.shape, value.dtype) for name, value in measured.items()}
-    return jax.lax.scan(run_interval, lanes, intervals)
+    def leave_out_settled(self, steps_left: int) -> None:
+        """Goes on with a smaller batch, if that is worth compiling the loop for it."""
+        going = np.flatnonzero(~self.settled[self.batch])
+        size = _round_up(1 << max(going.size - 1, 0).bit_length(), self.options["mesh"].size)
+        if going.size and (self.batch.size - size) * steps_left >= _WORTH_COMPILING:
+            self.lanes = take_lanes(self.lanes, np.resize(going, size), mesh=self.options["mesh"])
+            self.batch = self.batch[going]
 
 
-def _lane_axes(lanes: Lanes) -> list[int | None]:
-    """For every leaf of ``lanes``: 0 if it has a lane axis, None if it is shared."""
-    policy, environment, *per_lane = lanes
-    return [*leaf_axes(policy), *leaf_axes(environment), *[0] * len(jax.tree.leaves(per_lane))]
+def _chunks(intervals: np.ndarray, num_lanes: int, chunk_intervals: int | None) -> Iterator[tuple[np.ndarray, int]]:
+    """Intervals for one host call each, and how many of them the call is compiled for. Eras start with a new chunk."""
+    size = chunk_intervals or max(1, min(_CHUNK_INTERVALS, _CHUNK_LANE_STEPS // (_INTERVAL * num_lanes)))
+    first = 0
+    for last in range(len(intervals)):
+        if last - first + 1 == size or last == len(intervals) - 1 or _ends_era(intervals[last, 1] - 1):
+            yield intervals[first : last + 1], size
+            first = last + 1
 
 
-def _over_lanes(function: Callable[..., Any], lanes: Lanes, *arguments: Any, shared: int = 0) -> Any:
-    """``function(lane, *arguments)`` mapped over lanes; the last ``shared`` arguments are the same in all."""
-    leaves, structure = jax.tree.flatten(lanes)
-
-    def of_leaves(leaves, *arguments):
-        return function(jax.tree.unflatten(structure, leaves), *arguments)
-
-    mapped = [0] * (len(arguments) - shared) + [None] * shared
-    return jax.vmap(of_leaves, in_axes=(_lane_axes(lanes), *mapped))(leaves, *arguments)
+def _ends_era(step: int) -> bool:
+    """Steps 1,000, 2,000, 4,000, …: where settled lanes may leave, so that the chunking has no say in it."""
+    thousands, rest = divmod(int(step), _INTERVAL)
+    return rest == 0 and thousands.bit_count() == 1
 
 
-def _map_lanes(function: Callable[[Array], Array], lanes: Lanes) -> Lanes:
-    """``function`` of every leaf that has a lane axis."""
-    leaves, structure = jax.tree.flatten(lanes)
-    axes = _lane_axes(lanes)
-    return jax.tree.unflatten(
-        structure, [leaf if axis is None else function(leaf) for leaf, axis in zip(leaves, axes, strict=True)]
-    )
+def _round_up(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
 
 
 def _with_horizon(policy: Policy, num_steps: int) -> Policy:

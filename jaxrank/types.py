@@ -64,12 +64,15 @@ class Policy(Protocol):
 
     def update(self, key: Key, state: State, query: Query, ranking: Array, clicks: Array) -> State: ...
 
+    # settled(self, state) -> bool[], optional: will the same list be shown to the same query for ever?
+
 
 @runtime_checkable
 class Environment(Protocol):
     """What one step offers, answers, and measures."""
 
     instance_dim: ClassVar[str]  # what the instance axis is called in results: "query", "user"
+    # stationary: ClassVar[bool], optional: True if every step offers the same query
 
     def query(self, key: Key, step: Array) -> Query: ...
 

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -84,6 +85,44 @@ def test_curves_do_not_depend_on_the_chunking(policy):
             np.testing.assert_array_equal(chunked[metric], straight[metric])
 
 
+ENGINE = sys.modules["jaxrank.simulate"]  # jr.simulate is the function
+
+
+@pytest.mark.parametrize("policy", [jr.TopRank(delta=0.5), jr.BatchRank(horizon=3), jr.StaticRanking()])
+def test_settled_lanes_are_completed_in_closed_form(policy, monkeypatch):
+    batches = []
+    original = ENGINE.run_intervals
+    monkeypatch.setattr(
+        ENGINE, "run_intervals", lambda lanes, *a, **k: batches.append(len(lanes.key)) or original(lanes, *a, **k)
+    )
+    monkeypatch.setattr(ENGINE, "_WORTH_COMPILING", 1)
+    options = {"num_seeds": 30, "num_records": 13, "metrics": ("regret", "misordered", "ndcg"), **QUIET}
+    simulated = jr.simulate(policy, ENVIRONMENT, 17_500, skip_settled=False, **options)
+    assert set(batches) == {150}
+    batches.clear()
+    skipped = jr.simulate(policy, ENVIRONMENT, 17_500, **options)
+    assert batches[-1] < 150 or len(batches) == 1, "no lane has left the batch"
+    np.testing.assert_array_equal(skipped["misordered"], simulated["misordered"])
+    for metric in ("regret", "ndcg"):
+        np.testing.assert_allclose(skipped[metric], simulated[metric], rtol=1e-6, atol=1e-6)
+    for chunk_intervals in (1, 5):
+        chunked = jr.simulate(policy, ENVIRONMENT, 17_500, chunk_intervals=chunk_intervals, **options)
+        np.testing.assert_array_equal(chunked["regret"], skipped["regret"])
+
+
+def test_a_lane_is_the_same_on_any_number_of_devices():
+    devices = np.array(jax.devices())
+    options = {"num_seeds": 27, "num_records": 5, "metrics": ("regret", "misordered"), **QUIET}
+    runs = [
+        jr.simulate(
+            jr.BubbleRank(delta=0.1), ENVIRONMENT, 2_000, mesh=jax.sharding.Mesh(devices[:n], ("x",)), **options
+        )
+        for n in {1, len(devices)}
+    ]
+    np.testing.assert_array_equal(runs[0]["misordered"], runs[-1]["misordered"])
+    np.testing.assert_allclose(runs[0]["regret"], runs[-1]["regret"], rtol=1e-6)
+
+
 def test_records_do_not_change_the_run():
     few = jr.simulate(jr.RandomRanking(), ENVIRONMENT, 2_500, record_at=[700, 2_500], **QUIET)["regret"]
     many = jr.simulate(jr.RandomRanking(), ENVIRONMENT, 2_500, num_records=2_500, **QUIET)["regret"]
@@ -98,8 +137,6 @@ def test_seeds_differ_and_the_root_seed_matters():
 
 
 def test_lane_keys_are_folded_as_documented():
-    import jax
-
     expected = jax.random.fold_in(jax.random.fold_in(root_key(5), 2), 7)
     assert (jax.random.key_data(lane_key(root_key(5), 2, 7)) == jax.random.key_data(expected)).all()
 

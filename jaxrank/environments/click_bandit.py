@@ -32,6 +32,7 @@ class ClickBandit:
     """
 
     instance_dim: ClassVar[str] = "query"
+    stationary: ClassVar[bool] = True  # the same query at every step
 
     click_model: Any
     base_ranking: Any = array(ndim=1, dtype=jnp.int32, check=non_negative, default=None)

@@ -18,8 +18,15 @@ class _Stateless:
         return state
 
 
+class _Constant(_Stateless):
+    """One list for ever."""
+
+    def settled(self, state: tuple[()]) -> Array:
+        return jnp.bool_(True)
+
+
 @pytree
-class StaticRanking(_Stateless):
+class StaticRanking(_Constant):
     """The base list for ever: "Baseline" of BubbleRank, Sec. 5.1."""
 
     def rank(self, key: Key, state: tuple[()], query: Query) -> Array:
@@ -35,7 +42,7 @@ class RandomRanking(_Stateless):
 
 
 @pytree
-class OracleRanking(_Stateless):
+class OracleRanking(_Constant):
     """The optimal list: regret 0, the reference line."""
 
     def rank(self, key: Key, state: tuple[()], query: Query) -> Array:

@@ -1,0 +1,38 @@
+"""Which devices a run uses.
+
+On accelerators: all of them. On a CPU: one device per core, which JAX makes when its CPU backend starts, and only then.
+So ``import jaxrank`` asks for them, unless the backend is already there or the user has set the number
+(``jax_num_cpu_devices``, or ``--xla_force_host_platform_device_count`` in XLA_FLAGS); with one CPU device a run uses
+however much of the other cores XLA's own threads do.
+"""
+
+import contextlib
+import os
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh
+
+from jaxrank.lanes import AXIS
+
+_LANES_PER_CORE = 64  # fewer are not worth a core of their own
+
+
+def use_all_cores() -> None:
+    """Makes one CPU device for every core that this process may use, where that is still possible."""
+    given = jax.config.jax_num_cpu_devices > 0  # type: ignore[attr-defined]
+    if not given and "device_count" not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # if the backend has started
+            jax.config.update("jax_num_cpu_devices", _num_cores())
+
+
+def lane_mesh(num_lanes: int, mesh: Mesh | None = None) -> Mesh:
+    """A mesh of one axis over the devices of ``mesh``; by default all of them, or as many CPU cores as are worth it."""
+    devices = np.array(jax.devices()) if mesh is None else mesh.devices.ravel()
+    if mesh is None and devices[0].platform == "cpu":
+        devices = devices[: max(1, num_lanes // _LANES_PER_CORE)]
+    return Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,173 @@
+"""Lanes: what a run consists of, and the compiled loop that advances them.
+
+A lane is one (policy setting, instance, seed). One compiled call is a scan over intervals of a loop over steps of the
+one-lane step mapped over lanes. Lanes never communicate, so every device of a mesh runs the loop on its own share.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from jaxrank import random
+from jaxrank.batching import lanes_minor
+from jaxrank.numerics import CompensatedSum
+from jaxrank.pytrees import leaf_axes, take_instances
+from jaxrank.types import Array, Environment, Policy, State
+
+AXIS = "lanes"  # of the mesh
+_PER_LANE, _PER_INTERVAL, _SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+
+
+class Lanes(NamedTuple):
+    """All lanes of a run. Leaves that differ between lanes have a leading lane axis; the others are shared."""
+
+    policy: Policy
+    environment: Environment
+    key: Array  # uint32[lanes, 2], key data
+    state: State
+
+
+@partial(jax.jit, static_argnames=("mesh", "prng"))
+def make_lanes(
+    policy: Policy,
+    environment: Environment,
+    root: Array,
+    setting: Array,
+    instance: Array,
+    seed: Array,
+    *,
+    mesh: Mesh,
+    prng: str,
+) -> Lanes:
+    """One lane for every entry of ``setting``, ``instance`` and ``seed`` [lanes]."""
+    key = jax.vmap(lambda i, s: jax.random.key_data(random.lane_key(root, i, s)))(instance, seed)
+    lanes = Lanes(take_instances(policy, setting), take_instances(environment, instance), key, state=())
+
+    def init(lane: Lanes) -> State:
+        words = random.step_words(lane.key, jnp.int32(0))  # steps count from 1
+        query_key, _, _, init_key = random.keys_of(words, prng)
+        return lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
+
+    init_lanes = _on_mesh(lambda lanes: over_lanes(init, lanes), mesh, lanes, out_specs=_PER_LANE)
+    return lanes._replace(state=init_lanes(lanes))
+
+
+@partial(jax.jit, static_argnames=("metrics", "mesh", "prng"))
+def run_intervals(
+    lanes: Lanes, intervals: Array, *, metrics: tuple[str, ...], mesh: Mesh, prng: str
+) -> tuple[State, dict[str, Array], Array]:
+    """Advances every lane through ``intervals`` [n, (start, stop)].
+
+    Returns:
+      The lanes' state, the sums of their metrics in each interval [n, lanes], and whether they were settled at its
+      end [n, lanes].
+    """
+
+    def step(lane: Lanes, words: random.StepWords, t: Array) -> tuple[State, dict[str, Array]]:
+        policy, environment, _, state = lane
+        query_key, rank_key, click_key, update_key = random.keys_of(words, prng)
+        query = environment.query(query_key, t)
+        ranking = policy.rank(rank_key, state, query)
+        clicks = environment.clicks(click_key, query, ranking)
+        measured = environment.metrics(query, ranking)
+        state = policy.update(update_key, state, query, ranking, clicks)
+        return state, {name: measured[name] for name in metrics}
+
+    def advance(lanes: Lanes, words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
+        # The constant leaves are carried too: only what is carried keeps its layout in the loop.
+        lanes = _map_lanes(lanes_minor, lanes)
+        state, measured = over_lanes(step, lanes, words, t, shared=1)
+        return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
+
+    def draw(lanes: Lanes, t: Array) -> random.StepWords:
+        return jax.vmap(random.step_words, in_axes=(0, None))(lanes.key, t)
+
+    def run(lanes: Lanes, intervals: Array) -> tuple[State, dict[str, Array], Array]:
+        measured = jax.eval_shape(advance, lanes, draw(lanes, jnp.int32(0)), jnp.int32(0))[1]
+        zeros = {name: CompensatedSum.zeros(value.shape, value.dtype) for name, value in measured.items()}
+
+        def run_interval(lanes: Lanes, interval: Array) -> tuple[Lanes, tuple[dict[str, Array], Array]]:
+            def body(t, carry):
+                lanes, words, sums = carry
+                lanes, measured = advance(lanes, words, t)
+                return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}
+
+            first = (lanes, draw(lanes, interval[0]), zeros)
+            lanes, _, sums = jax.lax.fori_loop(interval[0], interval[1], body, first)
+            return lanes, ({name: total.total for name, total in sums.items()}, _settled(lanes))
+
+        lanes, (totals, settled) = jax.lax.scan(run_interval, lanes, intervals)
+        return lanes.state, totals, settled
+
+    run_on_mesh = _on_mesh(run, mesh, lanes, _SHARED, out_specs=(_PER_LANE, _PER_INTERVAL, _PER_INTERVAL))
+    return run_on_mesh(lanes, intervals)
+
+
+@partial(jax.jit, static_argnames=("metrics", "mesh", "prng"))
+def metrics_now(lanes: Lanes, *, metrics: tuple[str, ...], mesh: Mesh, prng: str) -> dict[str, Array]:
+    """The metrics [lanes] of the list that each lane would show next: if it is settled, of every step to come."""
+
+    def measure(lane: Lanes) -> dict[str, Array]:
+        query_key, rank_key, _, _ = random.keys_of(random.step_words(lane.key, jnp.int32(0)), prng)
+        query = lane.environment.query(query_key, jnp.int32(0))
+        measured = lane.environment.metrics(query, lane.policy.rank(rank_key, lane.state, query))
+        return {name: measured[name] for name in metrics}
+
+    return _on_mesh(lambda lanes: over_lanes(measure, lanes), mesh, lanes, out_specs=_PER_LANE)(lanes)
+
+
+@partial(jax.jit, static_argnames="mesh")
+def take_lanes(lanes: Lanes, index: Array, *, mesh: Mesh) -> Lanes:
+    """The lanes of these numbers."""
+    return _map_lanes(
+        lambda leaf: jax.lax.with_sharding_constraint(leaf[index], jax.NamedSharding(mesh, _PER_LANE)), lanes
+    )
+
+
+def can_settle(policy: Policy, environment: Environment) -> bool:
+    """Can a lane be known to show the same list, to the same query, for ever?"""
+    return hasattr(policy, "settled") and getattr(environment, "stationary", False)
+
+
+def _settled(lanes: Lanes) -> Array:
+    """bool[lanes]."""
+    if can_settle(lanes.policy, lanes.environment):
+        return over_lanes(lambda lane: lane.policy.settled(lane.state), lanes)
+    return jnp.zeros(lanes.key.shape[0], bool)
+
+
+def over_lanes(function: Callable[..., Any], lanes: Lanes, *arguments: Any, shared: int = 0) -> Any:
+    """``function(lane, *arguments)`` mapped over lanes; the last ``shared`` arguments are the same in all."""
+    leaves, structure = jax.tree.flatten(lanes)
+
+    def of_leaves(leaves, *arguments):
+        return function(jax.tree.unflatten(structure, leaves), *arguments)
+
+    mapped = [0] * (len(arguments) - shared) + [None] * shared
+    return jax.vmap(of_leaves, in_axes=(_lane_axes(lanes), *mapped), axis_size=lanes.key.shape[0])(leaves, *arguments)
+
+
+def _on_mesh(function: Callable[..., Any], mesh: Mesh, lanes: Lanes, *specs: PartitionSpec, out_specs: Any) -> Any:
+    """``function(lanes, …)`` on every device with its share of lanes; ``specs`` are those of the other arguments."""
+    per_lane = [_SHARED if axis is None else _PER_LANE for axis in _lane_axes(lanes)]
+    in_specs = (jax.tree.unflatten(jax.tree.structure(lanes), per_lane), *specs)
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def _lane_axes(lanes: Lanes) -> list[int | None]:
+    """For every leaf of ``lanes``: 0 if it has a lane axis, None if it is shared."""
+    policy, environment, *per_lane = lanes
+    return [*leaf_axes(policy), *leaf_axes(environment), *[0] * len(jax.tree.leaves(per_lane))]
+
+
+def _map_lanes(function: Callable[[Array], Array], lanes: Lanes) -> Lanes:
+    """``function`` of every leaf that has a lane axis."""
+    leaves, structure = jax.tree.flatten(lanes)
+    axes = _lane_axes(lanes)
+    return jax.tree.unflatten(
+        structure, [leaf if axis is None else function(leaf) for leaf, axis in zip(leaves, axes, strict=True)]
+    )
