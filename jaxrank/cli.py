@@ -1,4 +1,4 @@
-"""The command: ``jaxrank run``, ``plot``, ``reproduce``, ``fit``, ``list``."""
+"""The command: ``jaxrank run``, ``plot``, ``reproduce``, ``fit``, ``bench``, ``list``."""
 
 import argparse
 import ast
@@ -23,6 +23,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, or 2 for bad input."""
     options = _parser().parse_args(arguments)
+    _keep_compiled()
     try:
         options.command(options)
     except ValueError as error:
@@ -32,6 +33,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"jaxrank {options.name}: interrupted, nothing written", file=sys.stderr)
         return 130
     return 0
+
+
+def _keep_compiled() -> None:
+    """Compiled functions outlive the command, in the user's cache folder, unless JAX was told otherwise."""
+    import jax
+
+    if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "jaxrank"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -106,6 +117,21 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--iterations", type=int, default=1000, metavar="N", help="of EM at most")
     fit.add_argument("--out", type=Path, default=Path("params.json"), metavar="FILE", help="where the parameters go")
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    bench = commands.add_parser(
+        "bench", formatter_class=as_shown, help="measure lane-steps per second against scalar loops compiled by numba"
+    )
+    bench.set_defaults(command=_bench)
+    bench.add_argument("--policy", nargs="+", metavar="NAME", help="which policies; all without features if not given")
+    bench.add_argument("--click-model", nargs="+", default=["cm"], metavar="NAME", help="cm, dcm and pbm")
+    bench.add_argument("--lanes", nargs="+", type=int, default=[1_000], metavar="N", help="how many at once")
+    bench.add_argument("--items", nargs="+", type=int, default=[10], metavar="L", help="items per query")
+    bench.add_argument("--list-size", type=int, default=10, metavar="K", help="positions")
+    bench.add_argument("--devices", nargs="+", type=int, default=[0], metavar="N", help="how many; 0 is all")
+    bench.add_argument("--late", action="store_true", help="steps 100,000 to 120,000 too, when lists rarely change")
+    bench.add_argument("--repeat", type=int, default=3, metavar="N", help="the best of so many")
+    bench.add_argument("--no-baseline", action="store_true", help="without the scalar loops, which need numba")
+    bench.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
 
     names = commands.add_parser("list", help="list policies, click models, figures and metrics")
     names.set_defaults(command=_list)
@@ -208,6 +234,44 @@ def _fit(options: argparse.Namespace) -> None:
         print(f"{name or 'all'}: log-likelihood {measured.log_likelihood:.4f}, perplexity {measured.perplexity:.4f}")
         print(f"{name or 'all'}: perplexity by rank {ranks}")
     print(f"wrote {options.out}")
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from importlib.util import find_spec
+
+    from jaxrank import bench
+
+    if not options.no_baseline and find_spec("numba") is None:
+        raise ValueError("the baseline needs numba (pip install 'jaxrank[bench]'); or give --no-baseline")
+    for name, numbers in (("lanes", options.lanes), ("items", options.items), ("repeat", [options.repeat])):
+        if min(numbers) < 1:
+            raise ValueError(f"--{name} must be at least 1; got {min(numbers)}")
+    if not 1 <= options.list_size <= min(options.items):
+        raise ValueError(f"--list-size must be from 1 to {min(options.items)} items; got {options.list_size}")
+    if min(options.devices) < 0:
+        raise ValueError(f"--devices must be at least 0; got {min(options.devices)}")
+    for kind, given, known in (
+        ("policy", options.policy or (), bench.FEATURE_FREE),
+        ("click-model", options.click_model, ("cm", "dcm", "pbm")),
+    ):
+        for name in given:
+            if name not in known:
+                raise ValueError(f"--{kind} must be among {', '.join(known)}; got {name!r}")
+    cells = [
+        bench.Cell(policy, model, lanes, items, options.list_size, devices, late)
+        for items in options.items
+        for model in options.click_model
+        for policy in options.policy or bench.policies_for(model)
+        for devices in options.devices
+        for lanes in options.lanes
+        for late in ([False, True] if options.late else [False])
+    ]
+    rows = []
+    for row in bench.measure_all(cells, options.repeat, baseline=not options.no_baseline):
+        rows.append(row)
+        print(bench.table([row]).splitlines()[-1] if len(rows) > 1 else bench.table([row]), flush=True)
+    for path in bench.write(rows, options.out):
+        print(f"wrote {path}")
 
 
 def _list(options: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
 
 from jaxrank import random
-from jaxrank.batching import lanes_minor
+from jaxrank.batching import lane_vector, lanes_minor
 from jaxrank.numerics import CompensatedSum
 from jaxrank.pytrees import leaf_axes, take_instances
 from jaxrank.types import Array, Environment, Policy, State
@@ -72,7 +72,7 @@ def run_intervals(
         query_key, rank_key, click_key, update_key = random.keys_of(words, prng)
         query = environment.query(query_key, t)
         ranking = policy.rank(rank_key, state, query)
-        clicks = environment.clicks(click_key, query, ranking)
+        clicks = lane_vector(environment.clicks(click_key, query, ranking))
         measured = environment.metrics(query, ranking)
         state = policy.update(update_key, state, query, ranking, clicks)
         return state, {name: measured[name] for name in metrics}

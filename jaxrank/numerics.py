@@ -1,6 +1,6 @@
 """Float arithmetic that has to be careful."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jaxrank.batching import lane_vector
 from jaxrank.types import Array
 
+SHORT = 32  # up to here, vectors are written out entry by entry: elementwise code, which XLA fuses
 _SMALLEST = 1e-10  # what probability 0 counts as under a logarithm
 
 
@@ -31,26 +32,50 @@ def exclusive(cumulative: Array, first: float | int | bool) -> Array:
     return lane_vector(jnp.pad(lane_vector(cumulative)[:-1], (1, 0), constant_values=first))
 
 
-def product_gap(better: Array, worse: Array, difference: Array) -> Array:
+def product_above(factors: Array) -> Array:
+    """[K]: the product of the factors above each position, from the top; 1 at the first."""
+    size = factors.shape[0]
+    if size > SHORT:
+        return exclusive(jnp.cumprod(factors), 1)
+    factors = lane_vector(factors)
+    positions, product = jnp.arange(size), jnp.ones(size, factors.dtype)
+    for k in range(size - 1):
+        product = jnp.where(k < positions, product * factors[k], product)
+    return lane_vector(product)
+
+
+def any_above(flags: Array) -> Array:
+    """bool[K]: is a flag above each position set?"""
+    size = flags.shape[0]
+    if size > SHORT:
+        return exclusive(jnp.cumsum(flags) > 0, False)
+    positions, found = jnp.arange(size), jnp.zeros(size, bool)
+    for k in range(size - 1):
+        found |= flags[k] & (k < positions)
+    return lane_vector(found)
+
+
+def product_gap(better: Sequence[Array], worse: Sequence[Array], difference: Sequence[Array]) -> Array:
     """(1 − Π(1 − better)) − (1 − Π(1 − worse)), where ``difference`` = better − worse, to its last digits.
 
     The difference of two products telescopes into Σ_k Π_{i<k}(1−worse_i)·(better_k − worse_k)·Π_{i>k}(1−better_i).
     Equal lists give exactly 0 and close ones keep their digits, so regret adds up over millions of float32 steps.
     """
-    above = exclusive(jnp.cumprod(1 - worse), 1)
-    below = exclusive(jnp.cumprod(1 - better[::-1]), 1)[::-1]
-    return ordered_sum(above * difference * below)
+    gap, below = difference[-1], 1 - better[-1]  # of the last k terms, by Horner's rule
+    for k in range(len(difference) - 2, -1, -1):
+        gap = difference[k] * below + (1 - worse[k]) * gap
+        below = below * (1 - better[k])
+    return gap
 
 
-def sort_descending(values: Array) -> Array:
-    """A short vector, sorted by Batcher's odd-even merge network: minima and maxima only, no data-dependent moves."""
-    size = values.shape[0]
-    if size > 32:
-        return jnp.sort(values, descending=True)
-    x = [values[k] for k in range(size)]
-    for i, j in _comparators(size):
+def sort_descending(values: Sequence[Array]) -> list[Array]:
+    """A few scalars, sorted by Batcher's odd-even merge network: minima and maxima, no data-dependent moves."""
+    if len(values) > SHORT:
+        return list(jnp.sort(jnp.stack(values), descending=True))
+    x = list(values)
+    for i, j in _comparators(len(x)):
         x[i], x[j] = jnp.maximum(x[i], x[j]), jnp.minimum(x[i], x[j])
-    return lane_vector(jnp.stack(x))
+    return x
 
 
 def _comparators(size: int) -> Iterator[tuple[int, int]]:

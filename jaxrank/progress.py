@@ -6,9 +6,14 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def progress_bar(title: str, num_steps: int, num_lanes: int, enabled: bool) -> Iterator[Callable[[int], None]]:
-    """Yields a function to call with the number of steps done."""
-    if not (enabled and sys.stderr.isatty()):
+def progress_bar(
+    title: str, num_steps: int, num_lanes: int, progress: bool | Callable[[int], object]
+) -> Iterator[Callable[[int], object]]:
+    """Yields a function to call with the number of steps done: the given one, or that of a bar."""
+    if callable(progress):
+        yield progress
+        return
+    if not (progress and sys.stderr.isatty()):
         yield lambda done: None
         return
     from rich.console import Console

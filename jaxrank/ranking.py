@@ -1,21 +1,19 @@
 """Small operations on rankings: look-ups, sorting, counting.
 
 Lists are short, so comparing everything with everything, one item after the other over whole vectors, beats gathers,
-sorts and reductions: it is elementwise, XLA fuses it, and it runs as vector code over lanes.
+sorts and reductions: it is elementwise, XLA fuses it, and it runs as vector code over lanes. Long ones gather and sort.
 """
 
 import jax.numpy as jnp
 
 from jaxrank.batching import lane_vector
-from jaxrank.numerics import ordered_sum
+from jaxrank.numerics import SHORT, ordered_sum
 from jaxrank.types import Array
-
-_SMALL = 32  # up to here, compare all with all; beyond, gather and sort
 
 
 def lookup(values: Array, index: Array) -> Array:
     """values[index] for ``values`` [L] and ``index`` of any shape."""
-    if values.shape[0] > _SMALL:
+    if values.shape[0] > SHORT:
         return values[index]
     found = jnp.zeros(index.shape, values.dtype)
     for i in range(values.shape[0]):
@@ -23,17 +21,26 @@ def lookup(values: Array, index: Array) -> Array:
     return lane_vector(found)
 
 
-def top_items(scores: Array, list_size: int) -> Array:
-    """int32[list_size]: the items of the highest scores [L], best first; equal scores in item order."""
+def top_items(scores: Array, list_size: int, words: Array | None = None) -> Array:
+    """int32[list_size]: the items of the highest scores [L], best first; equal scores in item order.
+
+    With random ``words`` uint32[L], ties are broken at random: the larger word comes first (short lists compare their
+    upper 27 bits and then the item).
+    """
     num_items = scores.shape[0]
-    if num_items > _SMALL:
-        return jnp.argsort(scores, descending=True, stable=True)[:list_size].astype(jnp.int32)
+    if num_items > SHORT:
+        if words is None:
+            return jnp.argsort(scores, descending=True, stable=True)[:list_size].astype(jnp.int32)
+        return jnp.lexsort((~words, -scores))[:list_size].astype(jnp.int32)
     items = jnp.arange(num_items, dtype=jnp.int32)
+    scores = lane_vector(scores)
+    if words is not None:
+        words = lane_vector((words & ~jnp.uint32(SHORT - 1)) | (SHORT - 1 - items).astype(jnp.uint32))  # all different
     place = jnp.zeros(num_items, jnp.int32)
     for i in range(num_items):
-        above = (scores[i] > scores) | ((scores[i] == scores) & (i < items))
-        place += above.astype(jnp.int32)
-    return _items_by_place(place, list_size)
+        wins_tie = i < items if words is None else words[i] > words
+        place += ((scores[i] > scores) | ((scores[i] == scores) & wins_tie)).astype(jnp.int32)
+    return _items_by_place(lane_vector(place), list_size)
 
 
 def _items_by_place(place: Array, list_size: int) -> Array:
@@ -42,7 +49,29 @@ def _items_by_place(place: Array, list_size: int) -> Array:
     ranking = jnp.zeros(list_size, jnp.int32)
     for i in range(place.shape[0]):
         ranking = jnp.where(place[i] == positions, i, ranking)
-    return ranking
+    return lane_vector(ranking)
+
+
+def shuffle(words: Array, group: Array, num_groups: int, list_size: int) -> Array:
+    """int32[list_size]: the first items in the order of their groups [L], each group in the order of random ``words``.
+
+    The group fills the highest bits of a word and the item's random word the others: one comparison per pair, where
+    breaking ties takes three.
+    """
+    bits = num_groups.bit_length()
+    order = (group.astype(jnp.uint32) << (32 - bits)) | (words >> bits)
+    return top_items(~order, list_size)
+
+
+def by_item(ranking: Array, values: Array, num_items: int) -> Array:
+    """[num_items]: the values [K] of the items in the ranking [K], 0 for the others."""
+    found = jnp.zeros(num_items, values.dtype)
+    if num_items > SHORT:
+        return found.at[ranking].set(values)
+    items = jnp.arange(num_items, dtype=jnp.int32)
+    for k in range(ranking.shape[0]):
+        found = jnp.where(items == ranking[k], values[k], found)
+    return lane_vector(found)
 
 
 def complete(ranking: Array, num_items: int) -> Array:

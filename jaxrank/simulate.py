@@ -11,7 +11,7 @@ it settled, its sums are completed in closed form. When enough lanes have settle
 
 import dataclasses
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -51,7 +51,7 @@ def simulate(
     seeds: Sequence[int] | None = None,
     skip_settled: bool = True,
     mesh: Mesh | None = None,
-    progress: bool = True,
+    progress: bool | Callable[[int], object] = True,
     chunk_intervals: int | None = None,
 ) -> "xarray.Dataset":
     """Runs ``policy`` in ``environment`` for ``num_steps`` steps on every lane and returns cumulative curves.
@@ -71,7 +71,7 @@ def simulate(
       seeds: run only these seeds, instead of ``num_seeds``; likewise.
       skip_settled: complete the curves of lanes that can no longer change in closed form instead of simulating them.
       mesh: the devices to spread the lanes over; by default all accelerators, or all cores of a CPU.
-      progress: show a progress bar, if standard error is a terminal.
+      progress: show a progress bar, if standard error is a terminal; or a function to call with the steps done so far.
       chunk_intervals: how many intervals one host call runs; the curves do not depend on it.
 
     Returns:
@@ -112,7 +112,7 @@ def simulate(
     curves = {name: np.zeros((setting.size, len(steps))) for name in metrics}
     column = 0
     started = time.perf_counter()
-    with progress_bar(type(policy).__name__, num_steps, setting.size, enabled=progress) as advance:
+    with progress_bar(type(policy).__name__, num_steps, setting.size, progress) as advance:
         for chunk, size in _chunks(_intervals(steps), setting.size, chunk_intervals):
             for step, sums in run.advance(chunk, size):
                 if step == steps[column]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.numerics import exclusive, ordered_sum, safe_log
+from jaxrank.numerics import any_above, ordered_sum, product_above, safe_log
 from jaxrank.ranking import top_items
 from jaxrank.types import Array, Key
 
@@ -69,13 +69,13 @@ class ChainModel:
         clicked = u < chain.attraction
         stays_if_skipped = u < 1 - (1 - chain.attraction) * (1 - chain.after_skip)
         leaves = ~jnp.where(clicked, u < chain.attraction * chain.after_click, stays_if_skipped)
-        return clicked & ~exclusive(jnp.cumsum(leaves) > 0, False)
+        return clicked & ~any_above(leaves)
 
     def click_probability(self, ranking: Array) -> Array:
         return self.examination_probability(ranking) * self._chain(ranking).attraction
 
     def examination_probability(self, ranking: Array) -> Array:
-        return exclusive(jnp.cumprod(self._chain(ranking).going_on), 1)
+        return product_above(self._chain(ranking).going_on)
 
     def reward(self, ranking: Array, top: int | None = None) -> Array:
         """The expected number of clicks."""

@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrank.numerics import exclusive, product_gap, safe_log, sort_descending
+from jaxrank.numerics import any_above, product_above, product_gap, safe_log, sort_descending
 from jaxrank.pytrees import array, probability, pytree
 from jaxrank.ranking import lookup, top_items
 from jaxrank.types import Array, Key
@@ -26,14 +26,15 @@ class CascadeModel:
 
     def sample(self, key: Key, ranking: Array) -> Array:
         """One uniform u a session: the click is on the first k with Π_{i≤k} (1 − α(R_i)) ≤ u."""
-        stopped = jnp.cumprod(1 - lookup(self.attraction, ranking)) <= jax.random.uniform(key)
-        return stopped & ~exclusive(stopped, False)
+        u, passed = jax.random.uniform(key), 1 - lookup(self.attraction, ranking)
+        reached = product_above(passed)
+        return (u < reached) & (reached * passed <= u)
 
     def click_probability(self, ranking: Array) -> Array:
         return self.examination_probability(ranking) * lookup(self.attraction, ranking)
 
     def examination_probability(self, ranking: Array) -> Array:
-        return exclusive(jnp.cumprod(1 - lookup(self.attraction, ranking)), 1)
+        return product_above(1 - lookup(self.attraction, ranking))
 
     def reward(self, ranking: Array, top: int | None = None) -> Array:
         return 1 - jnp.prod(1 - lookup(self.attraction, ranking[:top]))
@@ -44,9 +45,9 @@ class CascadeModel:
         The order within a list does not matter. Sorted, a worse list is nowhere more attractive than the optimum,
         so that no two terms of the gap cancel.
         """
-        high = sort_descending(lookup(self.attraction, better[:top]))
-        low = sort_descending(lookup(self.attraction, worse[:top]))
-        return product_gap(high, low, high - low)
+        high = sort_descending(list(lookup(self.attraction, better)[:top]))
+        low = sort_descending(list(lookup(self.attraction, worse)[:top]))
+        return product_gap(high, low, [up - down for up, down in zip(high, low, strict=True)])
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
         """α descending, ties in item order. (Any order of the same first ``top`` items is as good.)"""
@@ -55,6 +56,6 @@ class CascadeModel:
     def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
         """A second click has probability 0 in this model: each one costs log 1e-10."""
         attraction = lookup(self.attraction, ranking)
-        examined = exclusive(jnp.cumsum(clicks), 0) == 0
+        examined = ~any_above(clicks)
         if_examined = jnp.where(clicks, safe_log(attraction), safe_log(1 - attraction))
         return jnp.sum(jnp.where(examined, if_examined, jnp.where(clicks, safe_log(jnp.zeros(())), 0)))

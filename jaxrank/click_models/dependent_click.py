@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.click_models.position_based import pair_best
-from jaxrank.numerics import exclusive, product_gap, safe_log
+from jaxrank.numerics import any_above, product_above, product_gap, safe_log
 from jaxrank.pytrees import array, probability, pytree
 from jaxrank.ranking import lookup
 from jaxrank.types import Array, Key
@@ -34,14 +34,14 @@ class DependentClickModel:
     def sample(self, key: Key, ranking: Array) -> Array:
         """One uniform u a position: attracted if u < α, and attracted for good if u < v·α."""
         u = jax.random.uniform(key, ranking.shape)
-        left = jnp.cumsum(u < self._abandonment(ranking)) > 0
-        return (u < lookup(self.attraction, ranking)) & ~exclusive(left, False)
+        leaves = u < self._abandonment(ranking)
+        return (u < lookup(self.attraction, ranking)) & ~any_above(leaves)
 
     def click_probability(self, ranking: Array) -> Array:
         return self.examination_probability(ranking) * lookup(self.attraction, ranking)
 
     def examination_probability(self, ranking: Array) -> Array:
-        return exclusive(jnp.cumprod(1 - self._abandonment(ranking)), 1)
+        return product_above(1 - self._abandonment(ranking))
 
     def reward(self, ranking: Array, top: int | None = None) -> Array:
         return 1 - jnp.prod(1 - self._abandonment(ranking[:top]))
@@ -51,7 +51,7 @@ class DependentClickModel:
         better, worse = better[:top], worse[:top]
         gap = lookup(self.attraction, better) - lookup(self.attraction, worse)
         difference = self.termination[: better.shape[0]] * gap
-        return product_gap(self._abandonment(better), self._abandonment(worse), difference)
+        return product_gap(list(self._abandonment(better)), list(self._abandonment(worse)), list(difference))
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
         """The k-th largest α at the k-th largest v: −log(1 − vα) is supermodular, so sorted pairs are best."""

@@ -22,9 +22,8 @@ import jax.numpy as jnp
 
 from jaxrank.batching import lane_vector, rarely
 from jaxrank.numerics import kl_lower, kl_upper
-from jaxrank.policies.toprank import by_item, shuffle
 from jaxrank.pytrees import array, positive, pytree
-from jaxrank.ranking import lookup
+from jaxrank.ranking import by_item, lookup, shuffle
 from jaxrank.types import Array, Key, Query
 
 _NEVER = 2.0**31 - 128  # the largest float32 that is an int32

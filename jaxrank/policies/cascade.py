@@ -20,10 +20,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.batching import lane_vector
-from jaxrank.numerics import kl_upper
+from jaxrank.numerics import any_above, kl_upper
 from jaxrank.pytrees import pytree, static
-from jaxrank.ranking import top_items
-from jaxrank.ties import top_items_random_ties
+from jaxrank.ranking import by_item, top_items
 from jaxrank.types import Array, Key, Query
 
 
@@ -47,16 +46,12 @@ class _CascadingBandit:
 
     def rank(self, key: Key, state: CascadeState, query: Query) -> Array:
         words = jax.random.bits(key, (query.num_items,), jnp.uint32)
-        return top_items_random_ties(self._index(state, query.step), words, query.list_size)
+        return top_items(self._index(state, query.step), query.list_size, words)
 
     def update(self, key: Key, state: CascadeState, query: Query, ranking: Array, clicks: Array) -> CascadeState:
-        ranking, clicks = lane_vector(ranking), lane_vector(clicks)
-        observed = lane_vector(_observed(clicks, self.feedback))
-        shown = ranking[:, None] == jnp.arange(query.num_items)[None, :]  # bool[K, L]
-        return CascadeState(
-            observed=state.observed + jnp.sum(shown & observed[:, None], axis=0, dtype=jnp.int32),
-            clicks=state.clicks + jnp.sum(shown & (observed & clicks)[:, None], axis=0, dtype=jnp.int32),
-        )
+        seen = jnp.where(_observed(clicks, self.feedback), 1 + clicks.astype(jnp.int32), 0)
+        seen = by_item(ranking, lane_vector(seen), query.num_items)  # 0 if not observed, 1 if observed, 2 if clicked
+        return CascadeState(observed=state.observed + (seen > 0), clicks=state.clicks + (seen == 2))
 
     def statistics(self, state: CascadeState) -> dict[str, Array]:
         """T_e and the clicks in these observations, for probes and tests."""
@@ -137,12 +132,10 @@ class DCMKLUCB(_CascadingBandit):
 
 def _observed(clicks: Array, feedback: str) -> Array:
     """bool[K]: positions down to and including the first or the last click; all if there is none."""
-    K = clicks.shape[0]
-    positions = jnp.arange(K)
     if feedback == "first":
-        return positions <= jnp.min(jnp.where(clicks, positions, K))
-    last = jnp.max(jnp.where(clicks, positions, -1))
-    return (positions <= last) | (last < 0)
+        return ~any_above(clicks)
+    clicked_from_here = clicks[::-1] | any_above(clicks[::-1])
+    return clicked_from_here[::-1] | ~jnp.any(clicks)
 
 
 def beta_posterior(key: Key, state: CascadeState) -> Array:

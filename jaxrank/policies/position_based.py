@@ -22,7 +22,6 @@ from jaxrank.batching import lane_vector
 from jaxrank.numerics import ordered_sum
 from jaxrank.pytrees import array, non_negative, probability, pytree
 from jaxrank.ranking import lookup, top_items
-from jaxrank.ties import top_items_random_ties
 from jaxrank.types import Array, Key, Query
 
 
@@ -97,7 +96,7 @@ class PBMUCB(_Optimistic):
     def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
         K, L = state.shown.shape
         words = jax.random.bits(key, (L,), jnp.uint32)
-        return top_items_random_ties(self._index(state, chi, step), words, K)
+        return top_items(self._index(state, chi, step), K, words)
 
     def _index(self, state: PositionBasedState, chi: Array, step: Array) -> Array:
         """float[L]: U_k(t)."""
@@ -129,7 +128,7 @@ class PBMPIE(_Optimistic):
         K, L = state.shown.shape
         words = jax.random.bits(key, (L + 1,), jnp.uint32)  # for ties, and one for the explorer
         estimate = _estimate(state, chi)
-        leaders = lane_vector(top_items_random_ties(estimate, words[:L], K))
+        leaders = lane_vector(top_items(estimate, K, words[:L]))
         leads = jnp.any(leaders[:, None] == jnp.arange(L)[None, :], axis=0)
         candidate = ~leads & self._may_reach(lookup(estimate, leaders[-1]), state, chi, step)
         explore = (words[L] & 1).astype(bool) & jnp.any(candidate)

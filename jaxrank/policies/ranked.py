@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxrank.batching import lane_vector
 from jaxrank.policies.cascade import kl_ucb, ucb1
 from jaxrank.pytrees import array, open_probability, positive, pytree
-from jaxrank.ties import top_items_random_ties
+from jaxrank.ranking import top_items
 from jaxrank.types import Array, Key, Query
 
 
@@ -145,7 +145,7 @@ class _RankedIndex(_RankedBandits):
     def _propose(self, key: Key, pulls: Array, rewards: Array, step: Array) -> RankedState:
         index = lane_vector(self._index(rewards, pulls, step))
         words = lane_vector(jax.random.bits(key, pulls.shape, jnp.uint32))
-        best = jax.vmap(lambda index, words: top_items_random_ties(index, words, 1)[0])
+        best = jax.vmap(lambda index, words: top_items(index, 1, words)[0])
         return RankedState(pulls, rewards, lane_vector(best(index, words)))
 
 

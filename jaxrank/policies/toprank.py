@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from jaxrank.batching import lane_vector, rarely
 from jaxrank.pytrees import array, open_probability, positive, pytree
-from jaxrank.ranking import top_items
+from jaxrank.ranking import by_item, shuffle
 from jaxrank.types import Array, Key, Query
 
 _LOG_C = math.log(4 * math.sqrt(2 / math.pi) / math.erf(math.sqrt(2)))  # line 1: c ≈ 3.34
@@ -110,25 +110,3 @@ def _partition(list_size: int, state: TopRankState, log_inverse_delta: Array) ->
     block, _ = jax.lax.fori_loop(0, L - 1, peel, (jnp.zeros(L, jnp.int32), jnp.ones(L, bool)))
     sizes = jnp.sum(block[None, :] == jnp.arange(list_size)[:, None], axis=1)
     return state._replace(block=block, settled=jnp.all(sizes == 1))
-
-
-def shuffle(words: Array, group: Array, num_groups: int, list_size: int) -> Array:
-    """int32[list_size]: the first items in the order of their groups [L], each group in random order.
-
-    The group fills the highest bits of a word and the item's random word the others: one comparison per pair, where
-    ``top_items_random_ties`` makes two and more (1.3 to 1.4 times the cost of BatchRank's step).
-    """
-    bits = num_groups.bit_length()
-    order = (group.astype(jnp.uint32) << (32 - bits)) | (words >> bits)
-    return lane_vector(top_items(lane_vector(~order), list_size))
-
-
-def by_item(ranking: Array, values: Array, num_items: int) -> Array:
-    """[num_items]: the values [K] of the items in the ranking [K], 0 for the others."""
-    found = jnp.zeros(num_items, values.dtype)
-    if num_items > 32:  # as in jaxrank.ranking: up to here, compare all with all
-        return found.at[ranking].set(values)
-    items = jnp.arange(num_items, dtype=jnp.int32)
-    for k in range(ranking.shape[0]):
-        found = jnp.where(items == ranking[k], values[k], found)
-    return lane_vector(found)

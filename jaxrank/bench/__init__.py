@@ -1,0 +1,9 @@
+"""How fast is a step? ``jaxrank bench``: lane-steps per second, against scalar loops compiled by numba, in one run.
+
+Machines are noisy, so what counts is the ratio of two measurements next to each other, each the best of several.
+"""
+
+from jaxrank.bench.measure import FEATURE_FREE, Cell, measure, measure_all, policies_for
+from jaxrank.bench.report import machine, table, write
+
+__all__ = ["FEATURE_FREE", "Cell", "machine", "measure", "measure_all", "policies_for", "table", "write"]

@@ -1,0 +1,105 @@
+"""What a benchmark leaves: JSON lines, a Markdown table, and lane-steps per second against lanes as a picture."""
+
+import json
+import os
+import platform
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxrank.results import atomic_path
+from jaxrank.version import __version__
+
+Row = dict[str, Any]
+
+
+def machine() -> dict[str, str]:
+    """What the numbers were measured on and with."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    def of(package: str) -> str:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return "not installed"
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": f"{_processor()}, {cores} cores",
+        "devices": ", ".join(sorted({device.device_kind for device in jax.devices()})),
+        "python": platform.python_version(),
+        **{package: of(package) for package in ("jax", "jaxlib", "numba")},
+        "jaxrank": __version__,
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+_COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "policy": ("policy", str),
+    "click_model": ("click model", str),
+    "num_items": ("L", str),
+    "num_lanes": ("lanes", "{:,}".format),
+    "num_devices": ("devices", str),
+    "num_steps": ("steps", "{:,}".format),
+    "lane_steps_per_second": ("M lane-steps/s", lambda x: f"{x / 1e6:.2f}"),
+    "scalar_lane_steps_per_second": ("scalar loop", lambda x: f"{x / 1e6:.2f}"),
+    "ratio": ("ratio", "{:.2f}".format),
+    "compile_seconds": ("compile s", "{:.1f}".format),
+    "peak_memory_mb": ("peak MB", "{:.0f}".format),
+}
+
+
+def table(rows: Sequence[Row]) -> str:
+    """A Markdown table of the rows."""
+    shown = [key for key in _COLUMNS if any(key in row for row in rows)]
+
+    def cells(row: Row) -> list[str]:
+        text = [_COLUMNS[key][1](row[key]) if key in row else "" for key in shown]
+        if row["late"]:
+            text[shown.index("num_steps")] = "100,000 to 120,000"
+        return text
+
+    lines = [[_COLUMNS[key][0] for key in shown], ["---"] * len(shown), *map(cells, rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def write(rows: Sequence[Row], folder: Path) -> list[Path]:
+    """Writes bench.jsonl, bench.md and bench.png into ``folder``; returns their paths."""
+    from matplotlib.figure import Figure
+
+    folder.mkdir(parents=True, exist_ok=True)
+    about = machine()
+    lines, page, picture = (folder / f"bench.{suffix}" for suffix in ("jsonl", "md", "png"))
+    with atomic_path(lines) as temporary:
+        Path(temporary).write_text("".join(json.dumps({**row, "machine": about}) + "\n" for row in rows))
+    with atomic_path(page) as temporary:
+        listing = ", ".join(f"{key} {value}" for key, value in about.items())
+        Path(temporary).write_text(f"# Speed\n\n{table(rows)}\n\nMeasured with {listing}.\n")
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    _draw(rows, figure.subplots())
+    with atomic_path(picture) as temporary:
+        figure.savefig(temporary, dpi=150)
+    return [lines, page, picture]
+
+
+def _draw(rows: Sequence[Row], axes: Any) -> None:
+    curves: dict[str, list[tuple[int, float]]] = {}
+    for row in rows:
+        if not row["late"]:
+            name = f"{row['policy']}, {row['click_model']}, L = {row['num_items']}, {row['num_devices']} dev."
+            curves.setdefault(name, []).append((row["num_lanes"], row["lane_steps_per_second"]))
+    for name, points in curves.items():
+        axes.loglog(*zip(*sorted(points), strict=True), marker="o", markersize=3, linewidth=1, label=name)
+    axes.set_xlabel("lanes")
+    axes.set_ylabel("lane-steps per second")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=5, ncols=2)
