@@ -40,11 +40,23 @@ def top_items(scores: Array, list_size: int, words: Array | None = None) -> Arra
     for i in range(num_items):
         wins_tie = i < items if words is None else words[i] > words
         place += ((scores[i] > scores) | ((scores[i] == scores) & wins_tie)).astype(jnp.int32)
-    return _items_by_place(lane_vector(place), list_size)
+    return items_by_place(place, list_size)
 
 
-def _items_by_place(place: Array, list_size: int) -> Array:
-    """int32[list_size]: the items in the order of their places [L], a permutation."""
+def best_item(scores: Array, words: Array) -> Array:
+    """int32[K]: in each row of ``scores`` [K, L] the item of the highest score; of equals, that of the larger word."""
+    scores, words = lane_vector(scores), lane_vector(words)
+    best, score, word = jnp.zeros(scores.shape[0], jnp.int32), scores[:, 0], words[:, 0]
+    for i in range(1, scores.shape[1]):
+        better = (scores[:, i] > score) | ((scores[:, i] == score) & (words[:, i] > word))
+        best = jnp.where(better, i, best)
+        score, word = jnp.where(better, scores[:, i], score), jnp.where(better, words[:, i], word)
+    return lane_vector(best)
+
+
+def items_by_place(place: Array, list_size: int) -> Array:
+    """int32[list_size]: the items in the order of their places [L]; those of place list_size and more are left out."""
+    place = lane_vector(place)
     positions = jnp.arange(list_size, dtype=jnp.int32)
     ranking = jnp.zeros(list_size, jnp.int32)
     for i in range(place.shape[0]):

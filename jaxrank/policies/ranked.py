@@ -14,6 +14,7 @@ Where the paper leaves a choice:
   the end of step t and kept. A position's item was replaced if and only if it differs from the proposal.
 """
 
+from functools import reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -22,7 +23,7 @@ import jax.numpy as jnp
 from jaxrank.batching import lane_vector
 from jaxrank.policies.cascade import kl_ucb, ucb1
 from jaxrank.pytrees import array, open_probability, positive, pytree
-from jaxrank.ranking import top_items
+from jaxrank.ranking import best_item, items_by_place, lookup
 from jaxrank.types import Array, Key, Query
 
 
@@ -32,14 +33,15 @@ def _fill_in(key: Key, proposals: Array, num_items: int) -> Array:
     One random order of the items serves all positions: whatever was shown, those left are in random order.
     """
     items = jnp.arange(num_items, dtype=jnp.int32)
-    left = lane_vector(jax.random.bits(key, (num_items,), jnp.uint32) | 1)  # 0 once the item is shown
-
-    def place(left: Array, proposal: Array) -> tuple[Array, Array]:
-        shown_above = jnp.any((items == proposal) & (left == 0))
-        item = jnp.where(shown_above, jnp.argmax(left).astype(jnp.int32), proposal)
-        return jnp.where(items == item, 0, left), item
-
-    return lane_vector(jax.lax.scan(place, left, proposals)[1])
+    # Of an item not shown yet a random number, no two the same; of one shown at position k, −1 − k.
+    words = (jax.random.bits(key, (num_items,), jnp.uint32) >> 2).astype(jnp.int32)
+    low_bits = (1 << num_items.bit_length()) - 1
+    order = lane_vector((1 << 30) | (words & ~low_bits) | items)
+    for k, proposal in enumerate(proposals):
+        shown_above = lookup(order, proposal) < 0
+        chosen = jnp.where(shown_above, order == jnp.max(order), items == proposal)
+        order = lane_vector(jnp.where(chosen, -1 - k, order))
+    return items_by_place(jnp.where(order < 0, -1 - order, num_items), proposals.shape[0])
 
 
 def _rewards(proposals: Array, ranking: Array, clicks: Array) -> Array:
@@ -97,15 +99,21 @@ class RankedExp3(_RankedBandits):
     def _propose(self, key: Key, log_weights: Array) -> Exp3State:
         K, L = log_weights.shape
         gamma = self._gamma(L)
-        log_weights = log_weights - jnp.max(log_weights, axis=1, keepdims=True)
-        weights = jnp.exp(log_weights)
-        cumulative = jnp.cumsum(weights, axis=1)
-        total = cumulative[:, -1:]
-        p = (1 - gamma) * weights / total + gamma / L
-        p_up_to = (1 - gamma) * cumulative / total + gamma * jnp.arange(1, L + 1)[None, :] / L
-        below = p_up_to[:, :-1] <= jax.random.uniform(key, (K, 1))
-        proposals = jnp.sum(below, axis=1, dtype=jnp.int32)
-        return Exp3State(log_weights, proposals, jnp.sum(jnp.where(_chosen(proposals, L), p, 0), axis=1))
+        items = range(L)
+        highest = lane_vector(reduce(jnp.maximum, (log_weights[:, i] for i in items)))
+        log_weights = lane_vector(log_weights - highest[:, None])
+        weights = lane_vector(jnp.exp(log_weights))
+        total = lane_vector(reduce(jnp.add, (weights[:, i] for i in items)))
+
+        # Of the uniform's two sides, Σ_{j ≤ i} p_j ≤ u, both times Σw.
+        target = jax.random.uniform(key, (K,)) * total
+        up_to, proposals = jnp.zeros(K), jnp.zeros(K, jnp.int32)
+        for i in items[:-1]:
+            up_to += weights[:, i]
+            proposals += ((1 - gamma) * up_to + gamma * ((i + 1) / L) * total <= target).astype(jnp.int32)
+        proposals = lane_vector(proposals)
+        weight = reduce(lambda w, i: jnp.where(proposals == i, weights[:, i], w), items, jnp.zeros(K))
+        return Exp3State(log_weights, proposals, (1 - gamma) * weight / total + gamma / L)
 
     def _gamma(self, num_items: int) -> Array:
         if self.gamma is not None:
@@ -143,10 +151,8 @@ class _RankedIndex(_RankedBandits):
         return state._asdict()
 
     def _propose(self, key: Key, pulls: Array, rewards: Array, step: Array) -> RankedState:
-        index = lane_vector(self._index(rewards, pulls, step))
-        words = lane_vector(jax.random.bits(key, pulls.shape, jnp.uint32))
-        best = jax.vmap(lambda index, words: top_items(index, 1, words)[0])
-        return RankedState(pulls, rewards, lane_vector(best(index, words)))
+        words = jax.random.bits(key, pulls.shape, jnp.uint32)
+        return RankedState(pulls, rewards, best_item(self._index(rewards, pulls, step), words))
 
 
 @pytree
