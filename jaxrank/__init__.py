@@ -9,7 +9,7 @@ from jaxrank.click_models import (
     PositionBasedModel,
     UserBrowsingModel,
 )
-from jaxrank.environments import ClickBandit
+from jaxrank.environments import ClickBandit, TopicBandit, sweep_trade_off
 from jaxrank.plotting import plot_curves
 from jaxrank.policies import (
     DCMKLUCB,
@@ -18,7 +18,11 @@ from jaxrank.policies import (
     PBMUCB,
     BatchRank,
     BubbleRank,
+    CascadeHybrid,
     CascadeKLUCB,
+    CascadeLinTS,
+    CascadeLinUCB,
+    CascadeLSB,
     CascadeTS,
     CascadeUCB1,
     OracleRanking,
@@ -42,7 +46,11 @@ __all__ = [
     "PBMUCB",
     "BatchRank",
     "BubbleRank",
+    "CascadeHybrid",
     "CascadeKLUCB",
+    "CascadeLSB",
+    "CascadeLinTS",
+    "CascadeLinUCB",
     "CascadeModel",
     "CascadeTS",
     "CascadeUCB1",
@@ -62,6 +70,7 @@ __all__ = [
     "RankedUCB1",
     "StaticRanking",
     "TopRank",
+    "TopicBandit",
     "UserBrowsingModel",
     "__version__",
     "available",
@@ -76,5 +85,6 @@ __all__ = [
     "register",
     "save",
     "simulate",
+    "sweep_trade_off",
     "testing",
 ]
