@@ -42,18 +42,20 @@ def update(ridge: Ridge, features: Array, rewards: Array, step: Array) -> Ridge:
     """
 
     def observe(carry, observation):
-        inverse, weights, moments = carry
-        phi, reward = observation
-        direction = jnp.sum(inverse * phi[None, :], axis=1)  # O⁻¹φ
-        gain = direction / (1 + jnp.sum(phi * direction))
-        weights = weights + gain * (reward - jnp.sum(phi * weights))
-        inverse = inverse - gain[:, None] * direction[None, :]
-        moments = moments + phi[:, None] * jnp.append(phi, reward)[None, :]
-        return (inverse, weights, moments), None
+        weights, gains, directions = carry
+        k, phi, reward, direction = observation
+        direction = direction - _dot(_dot(directions, phi), gains)  # O⁻¹φ, after the observations before this one
+        gain = direction / (1 + _dot(phi, direction))
+        weights = weights + gain * (reward - _dot(phi, weights))
+        return (weights, gains.at[k].set(gain), directions.at[k].set(direction)), None
 
-    start = (ridge.inverse, ridge.weights, jnp.zeros_like(ridge.recent))
-    observations = (features, rewards.astype(features.dtype))
-    (inverse, weights, moments), _ = jax.lax.scan(observe, start, observations)
+    # The K rank-one updates of O⁻¹ are applied together, as O⁻¹ − GᵀD: it is read and written once instead of K times.
+    rewards = rewards.astype(features.dtype)
+    zeros = jnp.zeros_like(features)
+    observations = (jnp.arange(features.shape[0]), features, rewards, _dot(features, ridge.inverse))
+    (weights, gains, directions), _ = jax.lax.scan(observe, (ridge.weights, zeros, zeros), observations)
+    moments = _dot(features.T, jnp.concatenate([features, rewards[:, None]], axis=1))
+    inverse = ridge.inverse - _dot(gains.T, directions)
     ridge = ridge._replace(inverse=inverse, weights=weights, recent=ridge.recent + moments)
     return rarely(step % RESOLVE_EVERY == 0, solve, ridge)
 
