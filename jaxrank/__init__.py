@@ -10,7 +10,7 @@ from jaxrank.click_models import (
     UserBrowsingModel,
 )
 from jaxrank.devices import use_all_cores
-from jaxrank.environments import ClickBandit
+from jaxrank.environments import ClickBandit, TopicBandit, sweep_trade_off
 from jaxrank.plotting import plot_curves
 from jaxrank.policies import (
     DCMKLUCB,
@@ -19,7 +19,11 @@ from jaxrank.policies import (
     PBMUCB,
     BatchRank,
     BubbleRank,
+    CascadeHybrid,
     CascadeKLUCB,
+    CascadeLinTS,
+    CascadeLinUCB,
+    CascadeLSB,
     CascadeTS,
     CascadeUCB1,
     OracleRanking,
@@ -45,7 +49,11 @@ __all__ = [
     "PBMUCB",
     "BatchRank",
     "BubbleRank",
+    "CascadeHybrid",
     "CascadeKLUCB",
+    "CascadeLSB",
+    "CascadeLinTS",
+    "CascadeLinUCB",
     "CascadeModel",
     "CascadeTS",
     "CascadeUCB1",
@@ -65,6 +73,7 @@ __all__ = [
     "RankedUCB1",
     "StaticRanking",
     "TopRank",
+    "TopicBandit",
     "UserBrowsingModel",
     "__version__",
     "available",
@@ -79,5 +88,6 @@ __all__ = [
     "register",
     "save",
     "simulate",
+    "sweep_trade_off",
     "testing",
 ]

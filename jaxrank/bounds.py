@@ -38,6 +38,37 @@ def batchrank_bound(attraction: np.ndarray, list_size: int, steps: np.ndarray) -
     return leading * np.log(np.asarray(steps, np.float64)) + 4 * K * L * (3 * np.e + K)
 
 
+def cascadehybrid_eta(highest_attraction: np.ndarray, list_size: int) -> np.ndarray:
+    """η = (1 − 1/e)·max{1/K, 1 − (K − 1)/2·α_max} (CascadeHybrid, Sec. 4; Sec. 3.2 has 1/K for 1/e, a misprint).
+
+    The greedy benchmark of a cascade with topics has at least η times the highest reward.
+
+    Args:
+      highest_attraction: α_max, the attraction of the best item at the top, of any shape.
+      list_size: K.
+    """
+    K = list_size
+    return (1 - 1 / np.e) * np.maximum(1 / K, 1 - (K - 1) / 2 * np.asarray(highest_attraction, np.float64))
+
+
+def cascadehybrid_bound(num_features: int, list_size: int, steps: np.ndarray, norm: float = 1.0) -> np.ndarray:
+    """CascadeHybrid's Theorem 1: 2γ·sqrt(2nK(m + d)·log(1 + nK/(m + d))) + 1, with the γ of eq. 16 for the same n.
+
+    It bounds regret against η times the best reward. In eq. 16 the norm of w* is taken to stand beside the root, as in
+    the lemma that the proof uses (it is printed below it); the γ is then the larger one.
+
+    Args:
+      num_features: m + d.
+      list_size: K.
+      steps: n, the number of steps, of any shape.
+      norm: ‖w*‖₂, at most 1.
+    """
+    p, n = num_features, np.asarray(steps, np.float64)
+    log = np.log(1 + n * list_size / p)
+    gamma = np.sqrt(p * log + 2 * np.log(n)) + norm
+    return 2 * gamma * np.sqrt(2 * n * list_size * p * log) + 1
+
+
 def _smallest_gap(attraction: np.ndarray) -> float:
     values = np.unique(np.asarray(attraction, np.float64))
     return float(np.diff(values).min()) if len(values) > 1 else np.inf

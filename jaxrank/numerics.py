@@ -9,6 +9,8 @@ import jax.numpy as jnp
 from jaxrank.batching import lane_vector
 from jaxrank.types import Array
 
+Vector = Array | Sequence[Array]  # as an array, or as its entries
+
 SHORT = 32  # up to here, vectors are written out entry by entry: elementwise code, which XLA fuses
 _SMALLEST = 1e-10  # what probability 0 counts as under a logarithm
 
@@ -55,7 +57,7 @@ def any_above(flags: Array) -> Array:
     return lane_vector(found)
 
 
-def product_gap(better: Sequence[Array], worse: Sequence[Array], difference: Sequence[Array]) -> Array:
+def product_gap(better: Vector, worse: Vector, difference: Vector) -> Array:
     """(1 − Π(1 − better)) − (1 − Π(1 − worse)), where ``difference`` = better − worse, to its last digits.
 
     The difference of two products telescopes into Σ_k Π_{i<k}(1−worse_i)·(better_k − worse_k)·Π_{i>k}(1−better_i).

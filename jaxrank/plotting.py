@@ -22,6 +22,11 @@ COLOURS = {
     "RandomRanking": "tab:brown",
     "OracleRanking": "black",
     "RankedExp3": "tab:purple",
+    "CascadeHybrid": "tab:red",
+    "CascadeLSB": "tab:green",
+    "CascadeLSBFull": "tab:olive",
+    "CascadeLinUCB": "tab:blue",
+    "CascadeLinUCBFull": "tab:cyan",
 }
 _LABELS = {
     "regret": "Regret",
@@ -29,6 +34,8 @@ _LABELS = {
     "violations": "Safety violations",
     "misordered": "Misordered pairs",
     "clicks": "Clicks",
+    "coverage": "Topic coverage",
+    "similarity": "Intra-list similarity",
 }
 
 

@@ -5,12 +5,18 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from worlds import topic_bandit
 
 import jaxrank as jr
 from jaxrank.pytrees import pytree
 from jaxrank.registry import factory
 
-OPTIONS = [(name, {}) for name in jr.available()] + [("bubblerank", {"doubling": True, "horizon": 8})]
+OPTIONS = [
+    *((name, {}) for name in jr.available()),
+    ("bubblerank", {"doubling": True, "horizon": 8}),
+    ("cascade_hybrid", {"exploration": "ts"}),
+]
+WITH_FEATURES = ("cascade_lin_ucb", "cascade_lin_ts", "cascade_lsb", "cascade_hybrid")
 PARAMETERS = {
     "examination_after": np.linspace(0.95, 0.2, 25).reshape(5, 5),
     "satisfaction": [0.5, 0.1, 0.9, 0.3, 0.6],
@@ -29,7 +35,8 @@ MODELS = {
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_policy_conforms(name, options):
-    jr.testing.check_policy(jr.make(name, **options))
+    world = topic_bandit(num_items=9, num_users=3) if name in WITH_FEATURES else None
+    jr.testing.check_policy(jr.make(name, **options), world)
 
 
 @pytest.mark.parametrize("name", jr.available("click_model"))

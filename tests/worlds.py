@@ -22,3 +22,16 @@ def click_model(name, num_items, seed, num_queries=None):
 def worst_first(model):
     """The base ranking that a re-ranker has most to do with."""
     return np.argsort(np.asarray(model.attraction), axis=-1)
+
+
+def topic_bandit(num_items=15, list_size=5, num_topics=4, num_features=3, num_users=None, seed=0, **options):
+    """Random items and users: attractions from 0 to about 0.5."""
+    rng = np.random.default_rng(seed)
+    users = () if num_users is None else (num_users,)
+    topics = rng.uniform(0.1, 0.6, (num_items, num_topics)) * (rng.uniform(size=(num_items, num_topics)) < 0.6)
+    features = rng.normal(size=(num_items, num_features))
+    features /= np.linalg.norm(features, axis=1, keepdims=True) / rng.uniform(0.5, 1, (num_items, 1))
+    relevance = rng.normal(size=(*users, num_features))
+    relevance /= 2 * np.linalg.norm(relevance, axis=-1, keepdims=True)
+    preference = rng.dirichlet(np.ones(num_topics), users or None)
+    return jr.TopicBandit(topics, features, preference, relevance, list_size=list_size, **options)

@@ -11,6 +11,16 @@ from jaxrank.ranking import lookup, top_items
 from jaxrank.types import Array, Key
 
 
+def first_click(key: Key, attraction: Array) -> Array:
+    """bool[K]: the click of a user who scans down a list of these attractions.
+
+    One uniform u a session: the click is on the first k with Π_{i≤k} (1 − α(R_i)) ≤ u.
+    """
+    u, passed = jax.random.uniform(key), 1 - attraction
+    reached = product_above(passed)
+    return (u < reached) & (reached * passed <= u)
+
+
 @pytree
 class CascadeModel:
     """The user clicks the first attractive item and does not look further.
@@ -25,10 +35,7 @@ class CascadeModel:
     attraction: Any = array(ndim=1, check=probability)
 
     def sample(self, key: Key, ranking: Array) -> Array:
-        """One uniform u a session: the click is on the first k with Π_{i≤k} (1 − α(R_i)) ≤ u."""
-        u, passed = jax.random.uniform(key), 1 - lookup(self.attraction, ranking)
-        reached = product_above(passed)
-        return (u < reached) & (reached * passed <= u)
+        return first_click(key, lookup(self.attraction, ranking))
 
     def click_probability(self, ranking: Array) -> Array:
         return self.examination_probability(ranking) * lookup(self.attraction, ranking)

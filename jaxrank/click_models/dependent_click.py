@@ -51,7 +51,7 @@ class DependentClickModel:
         better, worse = better[:top], worse[:top]
         gap = lookup(self.attraction, better) - lookup(self.attraction, worse)
         difference = self.termination[: better.shape[0]] * gap
-        return product_gap(list(self._abandonment(better)), list(self._abandonment(worse)), list(difference))
+        return product_gap(self._abandonment(better), self._abandonment(worse), difference)
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
         """The k-th largest α at the k-th largest v: −log(1 − vα) is supermodular, so sorted pairs are best."""

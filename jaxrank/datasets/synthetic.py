@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrank.datasets.ratings import Ratings
 from jaxrank.registry import make
 from jaxrank.types import ClickModel
 
@@ -69,3 +70,53 @@ def _examination(num_positions: int) -> np.ndarray:
 def _termination(num_positions: int) -> np.ndarray:
     above, below = np.arange(num_positions), np.arange(num_positions)[::-1]
     return np.minimum(1, 0.46 + 0.2 * np.exp(-2.0 * above) + 0.54 * np.exp(-1.0 * below))
+
+
+# The fraction of MovieLens's 1,000 most rated movies in each genre; the rarest three are rounded up.
+_TOPICS = (
+    *(0.41, 0.40, 0.34, 0.28, 0.27, 0.20, 0.18, 0.165, 0.127, 0.093),
+    *(0.082, 0.074, 0.07, 0.052, 0.046, 0.044, 0.022, 0.01, 0.005, 0.005),
+)
+
+
+def synthetic_ratings(
+    num_users: int = 1000, num_items: int = 1000, fraction_attractive: float = 0.07, seed: int = 0
+) -> Ratings:
+    """Ratings with the statistics of CascadeHybrid's MovieLens world: 7 % attractive pairs, 20 topics, a long tail.
+
+    logit P(F = 1) falls with the logarithm of the item's popularity rank and has a level of each user's own, a taste
+    for topics and a taste for eight hidden factors. The common level is then set so that the mean probability is
+    ``fraction_attractive``. Items have the topics of MovieLens's 1,000 most rated movies, drawn independently at those
+    movies' frequencies, and one at least.
+
+    Args:
+      num_users: how many users.
+      num_items: how many items, most popular first.
+      fraction_attractive: the expected fraction of pairs that are attractive.
+      seed: of NumPy's generator.
+    """
+    for name, value in (("num_users", num_users), ("num_items", num_items)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive integer; got {value!r}")
+    if not 0 < fraction_attractive < 1:
+        raise ValueError(f"fraction_attractive must be in (0, 1); got {fraction_attractive!r}")
+    rng = np.random.default_rng(seed)
+    frequency = np.array(_TOPICS)
+    topics = rng.uniform(size=(num_items, len(frequency))) < frequency
+    only = rng.choice(len(frequency), num_items, p=frequency / frequency.sum())
+    topics[np.arange(num_items), only] |= ~topics.any(axis=1)
+
+    popularity = -0.7 * np.log(np.arange(1, num_items + 1)) + 0.4 * rng.standard_normal(num_items)
+    activity = 1.1 * rng.standard_normal((num_users, 1))
+    taste = 0.6 * rng.standard_normal((num_users, len(frequency))) @ (topics / topics.sum(axis=1, keepdims=True)).T
+    hidden = rng.standard_normal((num_users, 8)) @ rng.standard_normal((8, num_items)) * (0.8 / np.sqrt(8))
+    logit = popularity + activity + taste + hidden
+    low, high = -50.0, 50.0
+    for _ in range(60):
+        level = (low + high) / 2
+        mean = np.mean(1 / (1 + np.exp(-np.clip(logit + level, -60, 60))))
+        low, high = (level, high) if mean < fraction_attractive else (low, level)
+    attractive = rng.uniform(size=logit.shape) < 1 / (1 + np.exp(-np.clip(logit + level, -60, 60)))
+    order = np.argsort(-topics.sum(axis=0), kind="stable")
+    names = tuple(f"topic {j + 1}" for j in range(len(frequency)))
+    return Ratings(attractive, topics[:, order], names, np.arange(num_users), np.arange(num_items))

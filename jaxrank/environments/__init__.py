@@ -1,5 +1,6 @@
 """What one step offers: one file per environment."""
 
 from jaxrank.environments.click_bandit import ClickBandit
+from jaxrank.environments.topic_bandit import TopicBandit, sweep_trade_off
 
-__all__ = ["ClickBandit"]
+__all__ = ["ClickBandit", "TopicBandit", "sweep_trade_off"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from jaxrank.experiments import batchrank, bubblerank
+from jaxrank.experiments import batchrank, bubblerank, cascadehybrid
 from jaxrank.experiments.figure import Report, Request, write
 
 FIGURES: dict[str, Callable[[Request], Report]] = {
@@ -12,6 +12,8 @@ FIGURES: dict[str, Callable[[Request], Report]] = {
     "bubblerank-fig4": bubblerank.fig4,
     "batchrank-fig1": batchrank.fig1,
     "batchrank-fig2": batchrank.fig2,
+    "cascadehybrid-fig1": cascadehybrid.fig1,
+    "cascadehybrid-fig2": cascadehybrid.fig2,
 }
 
 

@@ -4,6 +4,7 @@ from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanki
 from jaxrank.policies.batchrank import BatchRank
 from jaxrank.policies.bubblerank import BubbleRank
 from jaxrank.policies.cascade import DCMKLUCB, CascadeKLUCB, CascadeTS, CascadeUCB1
+from jaxrank.policies.linear_cascade import CascadeHybrid, CascadeLinTS, CascadeLinUCB, CascadeLSB
 from jaxrank.policies.position_based import PBMPIE, PBMTS, PBMUCB
 from jaxrank.policies.ranked import RankedExp3, RankedKLUCB, RankedUCB1
 from jaxrank.policies.toprank import TopRank
@@ -16,7 +17,11 @@ __all__ = [
     "PBMUCB",
     "BatchRank",
     "BubbleRank",
+    "CascadeHybrid",
     "CascadeKLUCB",
+    "CascadeLSB",
+    "CascadeLinTS",
+    "CascadeLinUCB",
     "CascadeTS",
     "CascadeUCB1",
     "OracleRanking",
@@ -44,3 +49,7 @@ register("ranked_klucb", RankedKLUCB)
 register("pbm_ucb", PBMUCB)
 register("pbm_ts", PBMTS)
 register("pbm_pie", PBMPIE)
+register("cascade_lin_ucb", CascadeLinUCB)
+register("cascade_lin_ts", CascadeLinTS)
+register("cascade_lsb", CascadeLSB)
+register("cascade_hybrid", CascadeHybrid)

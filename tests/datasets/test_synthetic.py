@@ -45,3 +45,23 @@ def test_any_number_of_items():
 def test_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         jr.datasets.synthetic(**options)
+
+
+def test_synthetic_ratings_have_the_statistics_of_the_paper():
+    ratings = jr.datasets.synthetic_ratings()
+    assert ratings.attractive.shape == (1000, 1000) and ratings.topics.shape == (1000, 20)
+    assert ratings.attractive.mean() == pytest.approx(0.07, abs=0.002)
+    assert (ratings.topics.sum(axis=1) >= 1).all()
+    assert 2.5 < ratings.topics.sum(axis=1).mean() < 3.3, "MovieLens: 2.9"
+    assert (np.diff(ratings.topics.sum(axis=0)) <= 0).all(), "the topic of the most items first"
+    share = np.sort(ratings.attractive.sum(axis=0))[::-1] / ratings.attractive.sum()
+    assert share[:100].sum() > 0.25 and share[500:].sum() < 0.35, "a long tail of items"
+    environment = jr.datasets.topic_bandit(ratings)
+    assert environment.num_users > 450
+
+
+def test_bad_options_of_synthetic_ratings():
+    with pytest.raises(ValueError, match=r"fraction_attractive must be in \(0, 1\); got 1.5"):
+        jr.datasets.synthetic_ratings(fraction_attractive=1.5)
+    with pytest.raises(ValueError, match="num_users must be a positive integer; got 0"):
+        jr.datasets.synthetic_ratings(num_users=0)
