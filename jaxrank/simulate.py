@@ -27,6 +27,8 @@ from jaxrank.types import Array, Environment, Policy, State
 if TYPE_CHECKING:
     import xarray
 
+Probe = Callable[[Any, Any, Any], Array]  # (policy, state, environment) -> any array
+
 _INTERVAL = 1_000  # steps in a float32 sum at most
 _CHUNK_LANE_STEPS = 20_000_000  # what one host call aims at
 _CHUNK_INTERVALS = 64  # and its intervals at most
@@ -48,6 +50,7 @@ def simulate(
     seeds: Sequence[int] | None = None,
     progress: bool = True,
     chunk_intervals: int | None = None,
+    probes: Mapping[str, Probe] | None = None,
 ) -> "xarray.Dataset":
     """Runs ``policy`` in ``environment`` for ``num_steps`` steps on every lane and returns cumulative curves.
 
@@ -66,6 +69,8 @@ def simulate(
       seeds: run only these seeds, instead of ``num_seeds``; likewise.
       progress: show a progress bar, if standard error is a terminal.
       chunk_intervals: how many intervals one host call runs; the curves do not depend on it.
+      probes: functions of (policy, state, environment) of a lane, called after every recorded step; their values are
+        variables of the result, not summed. ``jaxrank.probes`` has some.
 
     Returns:
       A dataset with one float64 variable per metric, of dims ([setting,] [instance,] seed, step): the sum of the
@@ -88,6 +93,7 @@ def simulate(
     seed_ids = _chosen("seeds", seeds, _positive_int("num_seeds", num_seeds), limit=2**31)
     grid = (settings or 1, len(instance_ids), len(seed_ids))
     metrics = _known_metrics(metrics, environment)
+    looks = _as_pytrees(probes or {}, metrics)
 
     # Lanes in the order (setting, instance, seed): which row of the leaves' instance axes each lane reads.
     setting, instance, lane_seed = (index.ravel() for index in np.indices(grid))
@@ -105,18 +111,23 @@ def simulate(
         for first in range(0, len(intervals), per_chunk):
             chunk = intervals[first : first + per_chunk]
             padded = np.pad(chunk, ((0, per_chunk - len(chunk)), (0, 0)))  # (0, 0) is an empty interval
-            lanes, totals = _run_chunk(lanes, jnp.asarray(padded, jnp.int32), metrics, prng)
+            lanes, totals, seen = _run_chunk(lanes, jnp.asarray(padded, jnp.int32), metrics, prng, looks)
             totals = {name: np.asarray(total, np.float64) for name, total in totals.items()}
+            seen = {name: np.asarray(values, np.float64) for name, values in seen.items()}
             for row, last_step in enumerate(chunk[:, 1] - 1):
                 for name in metrics:
                     sums[name] += totals[name][row]
                     if last_step in record_of:
                         curves[name][:, record_of[last_step]] = sums[name]
+                for name, values in seen.items():
+                    if last_step in record_of:
+                        shape = (setting.size, len(steps), *values.shape[2:])
+                        curves.setdefault(name, np.zeros(shape))[:, record_of[last_step]] = values[row]
             advance(int(chunk[-1, 1]) - 1)
     wall_time = time.perf_counter() - started
 
     return results.from_curves(
-        {name: curve.reshape(*grid, -1) for name, curve in curves.items()},
+        {name: curve.reshape(*grid, *curve.shape[1:]) for name, curve in curves.items()},
         policy=policy,
         environment=environment,
         instances=instance_ids if available is not None else None,
@@ -167,8 +178,10 @@ def _make_lanes(
 
 
 @partial(jax.jit, static_argnames=("metrics", "prng"))
-def _run_chunk(lanes: Lanes, intervals: Array, metrics: tuple[str, ...], prng: str) -> tuple[Lanes, dict[str, Array]]:
-    """Advances every lane through ``intervals`` [n, (start, stop)]; returns sums [n, lanes] too."""
+def _run_chunk(
+    lanes: Lanes, intervals: Array, metrics: tuple[str, ...], prng: str, probes: dict[str, Any]
+) -> tuple[Lanes, dict[str, Array], dict[str, Array]]:
+    """Advances every lane through ``intervals`` [n, (start, stop)]; returns sums and probes [n, lanes, …] too."""
 
     def step(lane: Lanes, words: random.StepWords, t: Array) -> tuple[State, dict[str, Array]]:
         policy, environment, _, state = lane
@@ -186,7 +199,10 @@ def _run_chunk(lanes: Lanes, intervals: Array, metrics: tuple[str, ...], prng: s
         state, measured = _over_lanes(step, lanes, words, t, shared=1)
         return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
 
-    def run_interval(lanes: Lanes, interval: Array) -> tuple[Lanes, dict[str, Array]]:
+    def look(lane: Lanes) -> dict[str, Array]:
+        return {name: probe(lane.policy, lane.state, lane.environment) for name, probe in probes.items()}
+
+    def run_interval(lanes: Lanes, interval: Array) -> tuple[Lanes, tuple[dict[str, Array], dict[str, Array]]]:
         def body(t, carry):
             lanes, words, sums = carry
             lanes, measured = advance(lanes, words, t)
@@ -194,14 +210,16 @@ def _run_chunk(lanes: Lanes, intervals: Array, metrics: tuple[str, ...], prng: s
 
         first = (lanes, draw(lanes, interval[0]), zeros)
         lanes, _, sums = jax.lax.fori_loop(interval[0], interval[1], body, first)
-        return lanes, {name: total.total for name, total in sums.items()}
+        seen = _over_lanes(look, lanes) if probes else {}
+        return lanes, ({name: total.total for name, total in sums.items()}, seen)
 
     def draw(lanes: Lanes, t: Array) -> random.StepWords:
         return jax.vmap(random.step_words, in_axes=(0, None))(lanes.key, t)
 
     measured = jax.eval_shape(advance, lanes, draw(lanes, jnp.int32(0)), jnp.int32(0))[1]
     zeros = {name: CompensatedSum.zeros(value.shape, value.dtype) for name, value in measured.items()}
-    return jax.lax.scan(run_interval, lanes, intervals)
+    lanes, (totals, seen) = jax.lax.scan(run_interval, lanes, intervals)
+    return lanes, totals, seen
 
 
 def _lane_axes(lanes: Lanes) -> list[int | None]:
@@ -274,6 +292,17 @@ def _known_metrics(metrics: Sequence[str], environment: Environment) -> tuple[st
         if name not in known:
             raise ValueError(f"metrics must be among {', '.join(known)}; got {name!r}")
     return tuple(metrics)
+
+
+def _as_pytrees(probes: Mapping[str, Probe], metrics: Sequence[str]) -> dict[str, Any]:
+    """Probes as arguments of a compiled function: pytrees as they are, other functions by their identity."""
+    for name, probe in probes.items():
+        if name in metrics:
+            raise ValueError(f"probes must not be called as a metric; got {name!r}")
+        if not callable(probe):
+            raise ValueError(f"probes must be functions of (policy, state, environment); got {probe!r} for {name!r}")
+    is_pytree = {name: not jax.tree_util.all_leaves([probe]) for name, probe in probes.items()}
+    return {name: probe if is_pytree[name] else jax.tree_util.Partial(probe) for name, probe in probes.items()}
 
 
 def _chosen(name: str, chosen: Sequence[int] | None, count: int, limit: int) -> np.ndarray:
