@@ -1,33 +1,42 @@
 """jaxrank: a vectorized JAX simulator of online learning to rank for massively parallel runs."""
 
-from jaxrank import click_models, datasets, testing
+from jaxrank import click_models, datasets, probes, rankers, testing
 from jaxrank.click_models import (
     CascadeModel,
     ClickChainModel,
     DependentClickModel,
     DynamicBayesianModel,
+    GradedUser,
     PositionBasedModel,
     UserBrowsingModel,
 )
-from jaxrank.environments import ClickBandit
+from jaxrank.environments import ClickBandit, QueryStream
 from jaxrank.plotting import plot_curves
 from jaxrank.policies import (
+    DBGD,
     DCMKLUCB,
+    MGD,
     PBMPIE,
     PBMTS,
     PBMUCB,
+    PDGD,
     BatchRank,
     BubbleRank,
     CascadeKLUCB,
     CascadeTS,
     CascadeUCB1,
+    EpsilonGreedy,
+    FixedRanker,
     OracleRanking,
+    PairRank,
     RandomRanking,
     RankedExp3,
     RankedKLUCB,
     RankedUCB1,
+    SGDRankNet,
     StaticRanking,
     TopRank,
+    offline_ranknet,
 )
 from jaxrank.registry import available, make, register
 from jaxrank.results import load, mean_and_error, per_step, save
@@ -36,10 +45,13 @@ from jaxrank.types import ClickModel, Environment, Policy, Query
 from jaxrank.version import __version__
 
 __all__ = [
+    "DBGD",
     "DCMKLUCB",
+    "MGD",
     "PBMPIE",
     "PBMTS",
     "PBMUCB",
+    "PDGD",
     "BatchRank",
     "BubbleRank",
     "CascadeKLUCB",
@@ -52,14 +64,20 @@ __all__ = [
     "DependentClickModel",
     "DynamicBayesianModel",
     "Environment",
+    "EpsilonGreedy",
+    "FixedRanker",
+    "GradedUser",
     "OracleRanking",
+    "PairRank",
     "Policy",
     "PositionBasedModel",
     "Query",
+    "QueryStream",
     "RandomRanking",
     "RankedExp3",
     "RankedKLUCB",
     "RankedUCB1",
+    "SGDRankNet",
     "StaticRanking",
     "TopRank",
     "UserBrowsingModel",
@@ -71,8 +89,11 @@ __all__ = [
     "load",
     "make",
     "mean_and_error",
+    "offline_ranknet",
     "per_step",
     "plot_curves",
+    "probes",
+    "rankers",
     "register",
     "save",
     "simulate",
