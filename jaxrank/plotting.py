@@ -22,6 +22,13 @@ COLOURS = {
     "RandomRanking": "tab:brown",
     "OracleRanking": "black",
     "RankedExp3": "tab:purple",
+    "PairRank_C": "tab:red",
+    "PairRank_R": "tab:orange",
+    "SGDRankNet": "tab:green",
+    "PDGD": "tab:blue",
+    "EpsilonGreedy": "tab:purple",
+    "MGD": "tab:brown",
+    "DBGD": "tab:grey",
 }
 _LABELS = {
     "regret": "Regret",
@@ -29,6 +36,8 @@ _LABELS = {
     "violations": "Safety violations",
     "misordered": "Misordered pairs",
     "clicks": "Clicks",
+    "cndcg": "cNDCG@10",
+    "cosine": "Cosine to the offline ranker",
 }
 
 

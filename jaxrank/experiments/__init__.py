@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from jaxrank.experiments import batchrank, bubblerank
+from jaxrank.experiments import batchrank, bubblerank, pairrank
 from jaxrank.experiments.figure import Report, Request, write
 
 FIGURES: dict[str, Callable[[Request], Report]] = {
@@ -12,6 +12,11 @@ FIGURES: dict[str, Callable[[Request], Report]] = {
     "bubblerank-fig4": bubblerank.fig4,
     "batchrank-fig1": batchrank.fig1,
     "batchrank-fig2": batchrank.fig2,
+    "pairrank-fig3": pairrank.fig3,
+    "pairrank-fig4": pairrank.fig4,
+    "pairrank-fig5": pairrank.fig5,
+    "pairrank-fig6": pairrank.fig6,
+    "pairrank-fig7": pairrank.fig7,
 }
 
 

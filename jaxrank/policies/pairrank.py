@@ -14,12 +14,14 @@ Where the paper leaves a choice:
   (1, 2), (3, 4), … with different clicks; both documents must be there.
 - α is a constant by default, as in the released code, whose value it is too. Lemma 1's α_t has k_μ/c_μ in it, which
   for features in [0, 1]^d is of the order of exp(√d): with it no pair ever becomes certain in practice.
-- θ̂ (line 9) is the minimiser of eq. 1 over all pairs so far. Solving it anew in every round would cost a pass over all
-  pairs. Instead the gradient and the Hessian of eq. 1 are kept at an anchor θ_a: a new pair adds its own terms to them,
-  exactly, and θ̂ is the minimiser of that quadratic, Newton's step from the anchor, found by a few steps of conjugate
-  gradients from the last θ̂. The anchor moves to θ̂, with a pass over all pairs, in every round at first and then each
-  time their number may have grown by 3 %: about 32 times for each doubling of t. Between, θ̂ is off by what the Hessian
-  changes on the way from the anchor; the tests state how little that is.
+- θ̂ (line 9) is the minimiser of eq. 1 over all pairs so far. Solving it anew in every round would cost passes over all
+  pairs. Instead eq. 1 has all older pairs by its gradient and Hessian at an anchor, the second-order expansion, and the
+  pairs since then as they are; a round takes Newton's steps on that sum, from the last θ̂. The anchor moves to θ̂, by
+  Newton's steps with passes over all pairs, in every round at first, then each time the rounds have grown by 1.5 %, and
+  every 64 rounds at last. Between, θ̂ is off by what the older pairs' Hessian changes on the way from the anchor; the
+  tests state how little that is. Newton's steps are damped so that they never climb (Sun and Tran-Dinh, Math.
+  Programming 2019, for losses like the logistic one): a step that changes a pair's logit by r at most is taken
+  log(1 + r)/r of the way. Their linear systems are solved by conjugate gradients.
 - Memory does not grow with the number of steps: the pairs of the last ``window`` steps are kept as they are. Of an
   older one, eq. 1 has its second-order expansion at the θ̂ of when it left, which had then seen ``window`` steps. So θ̂
   is that of the paper for ``window`` steps and close to it after.
@@ -37,8 +39,8 @@ from jaxrank.policies._window import put_rows, take_rows
 from jaxrank.pytrees import array, open_probability, positive, pytree, static
 from jaxrank.types import Array, Key, Query
 
-_BLOCK = 64  # steps whose pairs go into one matrix product in a pass over all pairs
-_CONJUGATE_STEPS = 8  # a round; they go on from the last round's θ̂
+_BLOCK = 64  # steps between two anchors at most, and those whose pairs go into one matrix product in a pass
+_CONJUGATE_STEPS = 10  # for one of Newton's; what they leave over, the next one finds
 
 
 class PairRankState(NamedTuple):
@@ -47,8 +49,10 @@ class PairRankState(NamedTuple):
     m_inverse: Array  # float[d, d]
     log_det: Array  # float[], log(det M / det λI)
     anchor: Array  # float[d], θ_a
-    gradient: Array  # float[d], ∇ of eq. 1 at θ_a
-    hessian: Array  # float[d, d], of eq. 1 at θ_a
+    gradient: Array  # float[d], ∇ of eq. 1 at θ_a, of the pairs until then
+    hessian: Array  # float[d, d], likewise
+    recent: Array  # float[64·K/2, d], x_ij of the pairs since then
+    curvature: Array  # float[d, d], their Hessian, each at the θ̂ of when it came
     pairs: Array  # float[window·K/2, d], x_ij of the last steps' pairs, the clicked document first; 0: no pair
     leaving: Array  # float[K/2, d], those of the step that the next one takes the place of
     settled_hessian: Array  # float[d, d], of the steps before
@@ -101,6 +105,8 @@ class PairRank:
             anchor=zeros,
             gradient=zeros,
             hessian=self.regularization * eye,
+            recent=jnp.zeros((_BLOCK * (query.list_size // 2), d)),
+            curvature=jnp.zeros((d, d)),
             pairs=jnp.zeros((self._num_blocks * _BLOCK * (query.list_size // 2), d)),
             leaving=jnp.zeros((query.list_size // 2, d)),
             settled_hessian=jnp.zeros((d, d)),
@@ -120,11 +126,10 @@ class PairRank:
     def update(self, key: Key, state: PairRankState, query: Query, ranking: Array, clicks: Array) -> PairRankState:
         features, mask = documents(query, self)
         pairs = independent_pairs(features[ranking], clicks, mask[ranking])
-        state = self._add(self._settle(state, pairs, query.step), pairs)
+        state = self._add(self._settle(state, pairs, query.step), pairs, query.step)
         # Which step it is is the same in every lane, so that this stays a branch under vmap.
-        anchor = jax.lax.cond(_anchor_moves(query.step), self._anchor_at, _anchor_of, state, query.step)
-        state = state._replace(**anchor._asdict())
-        return state._replace(theta=_minimise(state))
+        estimate = jax.lax.cond(_anchor_moves(query.step), self._move_anchor, _follow, state, query.step)
+        return state._replace(**estimate._asdict())
 
     def score(self, state: PairRankState, features: Array) -> Array:
         """float[...]: scores of documents [..., d]: for probes."""
@@ -169,82 +174,108 @@ class PairRank:
             settled_slope=state.settled_slope + (curvature * z + jax.nn.sigmoid(-z)) @ state.leaving,
         )
 
-    def _add(self, state: PairRankState, pairs: Array) -> PairRankState:
-        """Adds the new pairs' terms to M, and to eq. 1 at the anchor."""
-        z = pairs @ state.anchor
-        curvature = jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)
+    def _add(self, state: PairRankState, pairs: Array, step: Array) -> PairRankState:
+        """Adds the new pairs to M and to those since the anchor."""
         m_inverse, gained = add_rows(state.m_inverse, pairs)
+        z = pairs @ state.theta
+        curvature = jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)
         return state._replace(
             m=state.m + pairs.T @ pairs,
             m_inverse=m_inverse,
             log_det=state.log_det + gained,
-            gradient=state.gradient - jax.nn.sigmoid(-z) @ pairs,
-            hessian=state.hessian + (pairs * curvature[:, None]).T @ pairs,
+            recent=put_rows(state.recent, pairs, pairs.shape[0] * (step % _BLOCK)),
+            curvature=state.curvature + (pairs * curvature[:, None]).T @ pairs,
         )
 
-    def _anchor_at(self, state: PairRankState, step: Array) -> "_Anchor":
-        """∇ and H of eq. 1 at θ̂, by a pass over the pairs; M⁻¹ without its rounding errors."""
-        theta = _minimise(state)
+    def _move_anchor(self, state: PairRankState, step: Array) -> "_Estimate":
+        """Newton's steps on eq. 1 itself; M⁻¹ without its rounding errors."""
         rows = state.pairs.shape[0] // self._num_blocks
-
-        def add_block(b, sums):
-            gradient, hessian = sums
-            x = take_rows(state.pairs, b * rows, rows)
-            z = x @ theta
-            curvature = jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)
-            return gradient - jax.nn.sigmoid(-z) @ x, hessian + (x * curvature[:, None]).T @ x
-
-        hessian = state.settled_hessian + self.regularization * jnp.eye(theta.shape[0])
-        gradient = hessian @ theta - state.settled_slope
         filled = jnp.minimum(step // _BLOCK + 1, self._num_blocks)
-        gradient, hessian = jax.lax.fori_loop(0, filled, add_block, (gradient, hessian))
-        m_inverse = state.m_inverse @ (2 * jnp.eye(theta.shape[0]) - state.m @ state.m_inverse)
+        eye = jnp.eye(state.theta.shape[0])
+        m_inverse = state.m_inverse @ (2 * eye - state.m @ state.m_inverse)
         m_inverse = (m_inverse + m_inverse.T) / 2
-        return _Anchor(theta, theta, gradient, hessian, m_inverse)
+        old = state.settled_hessian + self.regularization * eye
+
+        def newton(_, estimate):
+            theta = estimate[0]
+
+            def add_block(b, sums):
+                gradient, hessian = sums
+                x = take_rows(state.pairs, b * rows, rows)
+                z = x @ theta
+                curvature = jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)
+                return gradient - jax.nn.sigmoid(-z) @ x, hessian + (x * curvature[:, None]).T @ x
+
+            def add_reach(b, reach):
+                return jnp.maximum(reach, jnp.max(jnp.abs(take_rows(state.pairs, b * rows, rows) @ step)))
+
+            sums = (old @ theta - state.settled_slope, old)
+            gradient, hessian = jax.lax.fori_loop(0, filled, add_block, sums)
+            step = _solve(hessian, m_inverse, -gradient)
+            reach = jax.lax.fori_loop(0, filled, add_reach, jnp.zeros_like(theta[0]))
+            return theta + _damping(reach) * step, theta, gradient, hessian
+
+        first = (state.theta, state.anchor, state.gradient, state.hessian)
+        theta, anchor, gradient, hessian = jax.lax.fori_loop(0, jnp.where(step < _BLOCK, 6, 2), newton, first)
+        zeros = jnp.zeros_like(state.recent), jnp.zeros_like(state.curvature)
+        return _Estimate(theta, m_inverse, anchor, gradient, hessian, *zeros)
 
 
-class _Anchor(NamedTuple):
-    """The part of the state that moves with the anchor."""
+class _Estimate(NamedTuple):
+    """The part of the state that an estimate of θ̂ changes."""
 
     theta: Array
+    m_inverse: Array
     anchor: Array
     gradient: Array
     hessian: Array
-    m_inverse: Array
+    recent: Array
+    curvature: Array
 
 
-def _anchor_of(state: PairRankState, step: Array) -> _Anchor:
-    return _Anchor(state.theta, state.anchor, state.gradient, state.hessian, state.m_inverse)
+def _follow(state: PairRankState, step: Array) -> _Estimate:
+    """Newton's steps on the anchor's expansion plus the pairs since then."""
+    theta, hessian = state.theta, state.hessian + state.curvature
+    for _ in range(2):
+        wrong = jax.nn.sigmoid(-(state.recent @ theta))
+        gradient = state.gradient + state.hessian @ (theta - state.anchor) - wrong @ state.recent
+        change = _solve(hessian, state.m_inverse, -gradient)
+        theta = theta + _damping(jnp.max(jnp.abs(state.recent @ change))) * change
+    return _Estimate(theta, *(getattr(state, name) for name in _Estimate._fields[1:]))
+
+
+def _damping(reach: Array) -> Array:
+    """log(1 + r)/r, 1 at r = 0."""
+    return jnp.where(reach > 1e-4, jnp.log1p(reach) / jnp.maximum(reach, 1e-4), 1)
 
 
 def _anchor_moves(step: Array) -> Array:
-    """bool[]: at every step below 64, at every 2nd below 128, at every 4th below 256, …."""
-    period = jnp.int32(1) << jnp.maximum(31 - jax.lax.clz(jnp.maximum(step, 1)) - 5, 0)
+    """bool[]: at every step below 128, at every 2nd below 256, at every 4th below 512, …, at every 64th at last."""
+    period = jnp.int32(1) << jnp.clip(31 - jax.lax.clz(jnp.maximum(step, 1)) - 6, 0, _BLOCK.bit_length() - 1)
     return step % period == 0
 
 
-def _minimise(state: PairRankState) -> Array:
-    """float[d]: the minimiser of the quadratic of the anchor, by conjugate gradients with M⁻¹ as preconditioner.
+def _solve(hessian: Array, m_inverse: Array, target: Array) -> Array:
+    """float[d]: H⁻¹·target by conjugate gradients.
 
-    The Hessian is M with each pair weighted by its curvature, so that M⁻¹ takes most of its spread away.
+    With M⁻¹ as preconditioner: H is M with every pair weighted by its curvature, so M⁻¹ takes most of its spread away.
     """
 
     def ratio(above: Array, below: Array) -> Array:
         return jnp.where(below > 0, above / jnp.where(below > 0, below, 1), 0)
 
-    theta = state.theta
-    residual = -(state.gradient + state.hessian @ (theta - state.anchor))
-    towards = state.m_inverse @ residual
+    solution, residual = jnp.zeros_like(target), target
+    towards = m_inverse @ residual
     direction, product = towards, residual @ towards
     for _ in range(_CONJUGATE_STEPS):
-        bent = state.hessian @ direction
+        bent = hessian @ direction
         length = ratio(product, direction @ bent)
-        theta = theta + length * direction
+        solution = solution + length * direction
         residual = residual - length * bent
-        towards = state.m_inverse @ residual
+        towards = m_inverse @ residual
         product, last = residual @ towards, product
         direction = towards + ratio(product, last) * direction
-    return theta
+    return solution
 
 
 def add_rows(inverse: Array, rows: Array) -> tuple[Array, Array]:
