@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from streams import data
 
 import jaxrank as jr
 from jaxrank.pytrees import pytree
@@ -27,9 +28,16 @@ MODELS = {
 }
 
 
+NEED_FEATURES = ("pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet")
+
+
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_policy_conforms(name, options):
-    jr.testing.check_policy(jr.make(name, **options))
+    world = None
+    if name in NEED_FEATURES:  # users as instances; some queries have fewer documents than the list has positions
+        users = jr.click_models.graded_user("perfect", "informational")
+        world = jr.QueryStream(data().train, users, list_size=5)
+    jr.testing.check_policy(jr.make(name, **options), world)
 
 
 @pytest.mark.parametrize("name", jr.available("click_model"))

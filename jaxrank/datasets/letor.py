@@ -222,7 +222,7 @@ def _grade(word: str, num_grades: int) -> int:
         value = float(word)
     except ValueError:
         value = -1.0
-    if value != int(value) or not 0 <= value < num_grades:
+    if not 0 <= value < num_grades or value != int(value):
         raise ValueError(f"the grade must be an integer from 0 to {num_grades - 1}; got {word!r:.40}")
     return int(value)
 
