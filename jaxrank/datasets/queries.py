@@ -47,6 +47,14 @@ class QuerySet:
     def num_features(self) -> int:
         return self.features.shape[1]
 
+    def take(self, indices: Any) -> "QuerySet":
+        """The queries of these numbers, on the host."""
+        starts = np.asarray(self.starts)
+        rows = [np.arange(starts[q], starts[q + 1]) for q in np.asarray(indices)]
+        ends = np.cumsum([len(r) for r in rows])
+        every = np.concatenate(rows)
+        return QuerySet(self.features[every], self.grades[every], np.concatenate([[0], ends]))
+
     def documents(self, index: Array) -> tuple[Array, Array]:
         """float[L, d] and bool[L]: the documents of a query, zeros below them; L = ``max_documents``."""
         rows, mask = self.rows(index)

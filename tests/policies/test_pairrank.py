@@ -46,7 +46,7 @@ def plain(policy, environment):
 
 @pytest.mark.parametrize("exploration", ["random", "conservative"])
 def test_lists_and_statistics_equal_the_reference(exploration):
-    policy, environment = jr.PairRank(exploration=exploration, alpha=0.3), stream("perfect")
+    policy, environment = jr.PairRank(exploration=exploration, alpha=0.3, regularization=0.1), stream("perfect")
     run = follow(policy, environment, STEPS)
     expected = plain(policy, environment)
     sizes = set()
@@ -68,7 +68,7 @@ def test_lists_and_statistics_equal_the_reference(exploration):
 @pytest.mark.parametrize("user", ["perfect", "navigational", "informational"])
 def test_the_estimate_is_scipys_minimiser_of_equation_1(user):
     """In every coordinate to 1e-3 after 500 rounds and at other anchors, and to 5 % of the way from them between."""
-    policy, environment = jr.PairRank(), stream(user, list_size=6)
+    policy, environment = jr.PairRank(regularization=0.1), stream(user, list_size=6)
     run = follow(policy, environment, 1000)
     expected = plain(policy, environment)
     for t in range(1000):
@@ -87,7 +87,7 @@ def test_the_estimate_is_scipys_minimiser_of_equation_1(user):
 
 def test_the_estimate_stays_close_when_old_pairs_are_expanded():
     """With a window of 64 of 1,000 steps: to 0.05 in every coordinate, of estimates above 1."""
-    policy, environment = jr.PairRank(window=64), stream("perfect", list_size=6)
+    policy, environment = jr.PairRank(window=64, regularization=0.1), stream("perfect", list_size=6)
     run = follow(policy, environment, 1000)
     expected = plain(policy, environment)
     for t in range(1000):
@@ -189,7 +189,7 @@ def test_shuffled_blocks_are_uniform_within_blocks():
 
 def test_lemma_1_is_never_certain_where_the_constant_is():
     """α_t by hand: 2k/c·(√(R² log(det M/(δ² det λI))) + √λ·Q), with c = σ'(Q√d)."""
-    policy = jr.PairRank(confidence="lemma1", delta=0.1, norm_bound=2.0)
+    policy = jr.PairRank(confidence="lemma1", delta=0.1, regularization=0.1, norm_bound=2.0)
     environment = stream("perfect")
     state = record(policy, environment, 200, statistics=lambda policy, state: state).statistics
     state = jax.tree.map(lambda x: x[-1], state)
