@@ -228,6 +228,8 @@ def _list(options: argparse.Namespace) -> None:
         print(f"  {name:44} {(figure.__doc__ or '').strip().split(chr(10))[0]}")
     print("Metrics of a click bandit:")
     print("  regret, reward, violations, misordered, ndcg, ndcg@1, ndcg@2, …, clicks")
+    print("Metrics of a query stream:")
+    print("  ndcg, cndcg, regret, clicks")
 
 
 def _policies(specifications: Sequence[str]) -> dict[str, Any]:
