@@ -1,22 +1,26 @@
 """jaxrank: a vectorized JAX simulator of online learning to rank for massively parallel runs."""
 
-from jaxrank import click_models, datasets, testing
+from jaxrank import click_models, datasets, probes, rankers, testing
 from jaxrank.click_models import (
     CascadeModel,
     ClickChainModel,
     DependentClickModel,
     DynamicBayesianModel,
+    GradedUser,
     PositionBasedModel,
     UserBrowsingModel,
 )
 from jaxrank.devices import use_all_cores
-from jaxrank.environments import ClickBandit, TopicBandit, sweep_trade_off
+from jaxrank.environments import ClickBandit, QueryStream, TopicBandit, sweep_trade_off
 from jaxrank.plotting import plot_curves
 from jaxrank.policies import (
+    DBGD,
     DCMKLUCB,
+    MGD,
     PBMPIE,
     PBMTS,
     PBMUCB,
+    PDGD,
     BatchRank,
     BubbleRank,
     CascadeHybrid,
@@ -26,13 +30,18 @@ from jaxrank.policies import (
     CascadeLSB,
     CascadeTS,
     CascadeUCB1,
+    EpsilonGreedy,
+    FixedRanker,
     OracleRanking,
+    PairRank,
     RandomRanking,
     RankedExp3,
     RankedKLUCB,
     RankedUCB1,
+    SGDRankNet,
     StaticRanking,
     TopRank,
+    offline_ranknet,
 )
 from jaxrank.registry import available, make, register
 from jaxrank.results import load, mean_and_error, per_step, save
@@ -43,10 +52,13 @@ from jaxrank.version import __version__
 use_all_cores()
 
 __all__ = [
+    "DBGD",
     "DCMKLUCB",
+    "MGD",
     "PBMPIE",
     "PBMTS",
     "PBMUCB",
+    "PDGD",
     "BatchRank",
     "BubbleRank",
     "CascadeHybrid",
@@ -63,14 +75,20 @@ __all__ = [
     "DependentClickModel",
     "DynamicBayesianModel",
     "Environment",
+    "EpsilonGreedy",
+    "FixedRanker",
+    "GradedUser",
     "OracleRanking",
+    "PairRank",
     "Policy",
     "PositionBasedModel",
     "Query",
+    "QueryStream",
     "RandomRanking",
     "RankedExp3",
     "RankedKLUCB",
     "RankedUCB1",
+    "SGDRankNet",
     "StaticRanking",
     "TopRank",
     "TopicBandit",
@@ -83,8 +101,11 @@ __all__ = [
     "load",
     "make",
     "mean_and_error",
+    "offline_ranknet",
     "per_step",
     "plot_curves",
+    "probes",
+    "rankers",
     "register",
     "save",
     "simulate",

@@ -23,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code: 0, or 2 for bad input."""
     options = _parser().parse_args(arguments)
-    _keep_compiled()
+    _keep_compiled(options.name != "bench")
     try:
         options.command(options)
     except ValueError as error:
@@ -35,11 +35,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _keep_compiled() -> None:
+def _keep_compiled(keep: bool) -> None:
     """Compiled functions outlive the command, in the user's cache folder, unless JAX was told otherwise."""
     import jax
 
-    if not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+    if not keep:  # compiling is what is measured
+        jax.config.update("jax_enable_compilation_cache", False)
+    elif not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         jax.config.update("jax_compilation_cache_dir", str(cache / "jaxrank"))
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
@@ -294,6 +296,8 @@ def _list(options: argparse.Namespace) -> None:
     print("  regret, reward, violations, misordered, ndcg, ndcg@1, ndcg@2, …, clicks")
     print("Metrics of a topic bandit:")
     print("  regret, reward, coverage, similarity")
+    print("Metrics of a query stream:")
+    print("  ndcg, cndcg, regret, clicks")
 
 
 def _policies(specifications: Sequence[str]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from jax.sharding import AxisType, Mesh
 
 from jaxrank.lanes import AXIS
 
-_LANES_PER_CORE = 64  # fewer are not worth a core of their own
+_LANES_PER_CORE = 8  # a vector of them: fewer are not worth a core of their own
 
 
 def use_all_cores() -> None:

@@ -58,13 +58,13 @@ def make_lanes(
 
 @partial(jax.jit, static_argnames=("metrics", "mesh", "prng"))
 def run_intervals(
-    lanes: Lanes, intervals: Array, *, metrics: tuple[str, ...], mesh: Mesh, prng: str
-) -> tuple[State, dict[str, Array], Array]:
+    lanes: Lanes, intervals: Array, probes: dict[str, Any], *, metrics: tuple[str, ...], mesh: Mesh, prng: str
+) -> tuple[State, dict[str, Array], Array, dict[str, Array]]:
     """Advances every lane through ``intervals`` [n, (start, stop)].
 
     Returns:
-      The lanes' state, the sums of their metrics in each interval [n, lanes], and whether they were settled at its
-      end [n, lanes].
+      The lanes' state, the sums of their metrics in each interval [n, lanes], and at its end, whether they
+      were settled [n, lanes] and what the probes saw [n, lanes, …].
     """
 
     def step(lane: Lanes, words: random.StepWords, t: Array) -> tuple[State, dict[str, Array]]:
@@ -86,11 +86,14 @@ def run_intervals(
     def draw(lanes: Lanes, t: Array) -> random.StepWords:
         return jax.vmap(random.step_words, in_axes=(0, None))(lanes.key, t)
 
-    def run(lanes: Lanes, intervals: Array) -> tuple[State, dict[str, Array], Array]:
+    def run(lanes: Lanes, intervals: Array, probes: dict[str, Any]) -> Any:
+        def look(lane: Lanes) -> dict[str, Array]:
+            return {name: probe(lane.policy, lane.state, lane.environment) for name, probe in probes.items()}
+
         measured = jax.eval_shape(advance, lanes, draw(lanes, jnp.int32(0)), jnp.int32(0))[1]
         zeros = {name: CompensatedSum.zeros(value.shape, value.dtype) for name, value in measured.items()}
 
-        def run_interval(lanes: Lanes, interval: Array) -> tuple[Lanes, tuple[dict[str, Array], Array]]:
+        def run_interval(lanes: Lanes, interval: Array) -> tuple[Lanes, Any]:
             def body(t, carry):
                 lanes, words, sums = carry
                 lanes, measured = advance(lanes, words, t)
@@ -98,13 +101,14 @@ def run_intervals(
 
             first = (lanes, draw(lanes, interval[0]), zeros)
             lanes, _, sums = jax.lax.fori_loop(interval[0], interval[1], body, first)
-            return lanes, ({name: total.total for name, total in sums.items()}, _settled(lanes))
+            seen = over_lanes(look, lanes) if probes else {}
+            return lanes, ({name: total.total for name, total in sums.items()}, _settled(lanes), seen)
 
-        lanes, (totals, settled) = jax.lax.scan(run_interval, lanes, intervals)
-        return lanes.state, totals, settled
+        lanes, (totals, settled, seen) = jax.lax.scan(run_interval, lanes, intervals)
+        return lanes.state, totals, settled, seen
 
-    run_on_mesh = _on_mesh(run, mesh, lanes, _SHARED, out_specs=(_PER_LANE, _PER_INTERVAL, _PER_INTERVAL))
-    return run_on_mesh(lanes, intervals)
+    out_specs = (_PER_LANE, _PER_INTERVAL, _PER_INTERVAL, _PER_INTERVAL)
+    return _on_mesh(run, mesh, lanes, _SHARED, _SHARED, out_specs=out_specs)(lanes, intervals, probes)
 
 
 @partial(jax.jit, static_argnames=("metrics", "mesh", "prng"))

@@ -11,6 +11,15 @@ def dcg(gains: Array) -> Array:
     return jnp.cumsum(gains / jnp.log2(jnp.arange(gains.shape[0]) + 2.0))
 
 
+def relevance_gain(grades: Array, gain: str = "exponential") -> Array:
+    """What a document of a grade adds to DCG: 2^grade − 1 ("exponential"), or the grade ("linear"); 0 below grade 0.
+
+    The online-LTR papers and LETOR tools have the exponential one, trec_eval and pytrec_eval the linear one.
+    """
+    grades = jnp.maximum(grades, 0).astype(float)
+    return jnp.exp2(grades) - 1 if gain == "exponential" else grades
+
+
 def violation(attraction: Array, base_inversions: Array) -> Array:
     """int32[]: 1 if a list is unsafe, |V(R)| > |V(R₀)| + K/2 (BubbleRank, eq. 7), from α in list order."""
     return (2 * inversions(attraction) > 2 * base_inversions + attraction.shape[0]).astype(jnp.int32)

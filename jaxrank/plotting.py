@@ -27,6 +27,13 @@ COLOURS = {
     "CascadeLSBFull": "tab:olive",
     "CascadeLinUCB": "tab:blue",
     "CascadeLinUCBFull": "tab:cyan",
+    "PairRank_C": "tab:red",
+    "PairRank_R": "tab:orange",
+    "SGDRankNet": "tab:green",
+    "PDGD": "tab:blue",
+    "EpsilonGreedy": "tab:purple",
+    "MGD": "tab:brown",
+    "DBGD": "tab:grey",
 }
 _LABELS = {
     "regret": "Regret",
@@ -36,6 +43,8 @@ _LABELS = {
     "clicks": "Clicks",
     "coverage": "Topic coverage",
     "similarity": "Intra-list similarity",
+    "cndcg": "cNDCG@10",
+    "cosine": "Cosine to the offline ranker",
 }
 
 

@@ -30,7 +30,10 @@ def from_curves(
     num_steps: int,
     wall_time: float,
 ) -> "xarray.Dataset":
-    """A dataset of cumulative curves [setting, instance, seed, step], without the axes that are not there."""
+    """A dataset of curves [setting, instance, seed, step], without the axes that are not there.
+
+    What probes saw may have more axes, which are called after it: ``<name>_0``, ``<name>_1``, ….
+    """
     import xarray
 
     swept = _swept(policy)
@@ -47,7 +50,7 @@ def from_curves(
     keep.append(slice(None) if instances is not None else 0)
     dims += ["seed", "step"]
     coords |= {"seed": seeds, "step": steps}
-    num_lanes = int(np.prod(next(iter(curves.values())).shape[:-1]))
+    num_lanes = int(np.prod(next(iter(curves.values())).shape[:3]))
     attributes = {
         "policy": repr(policy),
         "environment": repr(environment),
@@ -59,7 +62,10 @@ def from_curves(
         "wall_time_seconds": wall_time,
         "lane_steps_per_second": num_lanes * num_steps / wall_time,
     }
-    variables = {name: (dims, curve[tuple(keep)]) for name, curve in curves.items()}
+    variables = {
+        name: ([*dims, *(f"{name}_{axis}" for axis in range(curve.ndim - 4))], curve[tuple(keep)])
+        for name, curve in curves.items()
+    }
     return xarray.Dataset(variables, coords, attributes)
 
 

@@ -12,6 +12,7 @@ it settled, its sums are completed in closed form. When enough lanes have settle
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -24,10 +25,12 @@ from jaxrank.devices import lane_mesh
 from jaxrank.lanes import Lanes, can_settle, make_lanes, metrics_now, run_intervals, take_lanes
 from jaxrank.progress import progress_bar
 from jaxrank.pytrees import num_instances, take_instances
-from jaxrank.types import Environment, Policy
+from jaxrank.types import Array, Environment, Policy
 
 if TYPE_CHECKING:
     import xarray
+
+Probe = Callable[[Any, Any, Any], Array]  # (policy, state, environment) -> any array
 
 _INTERVAL = 1_000  # steps in a float32 sum at most
 _CHUNK_LANE_STEPS = 20_000_000  # what one host call aims at
@@ -53,6 +56,7 @@ def simulate(
     mesh: Mesh | None = None,
     progress: bool | Callable[[int], object] = True,
     chunk_intervals: int | None = None,
+    probes: Mapping[str, Probe] | None = None,
 ) -> "xarray.Dataset":
     """Runs ``policy`` in ``environment`` for ``num_steps`` steps on every lane and returns cumulative curves.
 
@@ -73,6 +77,8 @@ def simulate(
       mesh: the devices to spread the lanes over; by default all accelerators, or all cores of a CPU.
       progress: show a progress bar, if standard error is a terminal; or a function to call with the steps done so far.
       chunk_intervals: how many intervals one host call runs; the curves do not depend on it.
+      probes: functions of (policy, state, environment) of a lane, called after every recorded step; their values are
+        variables of the result, not summed. ``jaxrank.probes`` has some.
 
     Returns:
       A dataset with one float64 variable per metric, of dims ([setting,] [instance,] seed, step): the sum of the
@@ -95,29 +101,33 @@ def simulate(
     seed_ids = _chosen("seeds", seeds, _positive_int("num_seeds", num_seeds), limit=2**31)
     grid = (settings or 1, len(instance_ids), len(seed_ids))
     metrics = _known_metrics(metrics, environment)
+    looks = _as_pytrees(probes or {}, metrics)
 
     # Lanes in the order (setting, instance, seed): which row of the leaves' instance axes each lane reads.
     setting, instance, lane_seed = (index.ravel() for index in np.indices(grid))
     mesh = lane_mesh(setting.size, mesh)
     padded = np.resize(np.arange(setting.size), _round_up(setting.size, mesh.size))
+    everywhere = partial(jax.device_put, device=NamedSharding(mesh, PartitionSpec()))
     lanes = make_lanes(
-        *jax.device_put((policy, environment, random.root_key(seed, prng)), NamedSharding(mesh, PartitionSpec())),
+        *everywhere((policy, environment, random.root_key(seed, prng))),
         setting[padded],
         instance_ids[instance][padded],
         seed_ids[lane_seed][padded],
         mesh=mesh,
         prng=prng,
     )
-    run = _Run(lanes, setting.size, metrics, mesh, prng, skip_settled and can_settle(policy, environment))
-    curves = {name: np.zeros((setting.size, len(steps))) for name in metrics}
+    skip_settled = skip_settled and not probes and can_settle(policy, environment)
+    run = _Run(lanes, setting.size, everywhere(looks), metrics, mesh, prng, skip_settled)
+    curves: dict[str, np.ndarray] = {}
     column = 0
     started = time.perf_counter()
     with progress_bar(type(policy).__name__, num_steps, setting.size, progress) as advance:
         for chunk, size in _chunks(_intervals(steps), setting.size, chunk_intervals):
-            for step, sums in run.advance(chunk, size):
+            for step, sums, seen in run.advance(chunk, size):
                 if step == steps[column]:
-                    for name in metrics:
-                        curves[name][:, column] = sums[name]
+                    for name, values in {**sums, **seen}.items():
+                        shape = (setting.size, len(steps), *values.shape[1:])
+                        curves.setdefault(name, np.zeros(shape))[:, column] = values
                     column += 1
             advance(step)
             if _ends_era(step):
@@ -125,7 +135,7 @@ def simulate(
     wall_time = time.perf_counter() - started
 
     return results.from_curves(
-        {name: curve.reshape(*grid, -1) for name, curve in curves.items()},
+        {name: curve.reshape(*grid, *curve.shape[1:]) for name, curve in curves.items()},
         policy=policy,
         environment=environment,
         instances=instance_ids if available is not None else None,
@@ -154,9 +164,16 @@ class _Run:
     """The lanes of a run, those still simulated and those settled, and the sums of their metrics so far."""
 
     def __init__(
-        self, lanes: Lanes, num_lanes: int, metrics: tuple[str, ...], mesh: Mesh, prng: str, skip_settled: bool
+        self,
+        lanes: Lanes,
+        num_lanes: int,
+        probes: dict[str, Any],
+        metrics: tuple[str, ...],
+        mesh: Mesh,
+        prng: str,
+        skip_settled: bool,
     ) -> None:
-        self.lanes = lanes
+        self.lanes, self.probes = lanes, probes
         self.batch = np.arange(num_lanes)  # the numbers of the simulated lanes; padding follows them in ``lanes``
         self.sums = {name: np.zeros(num_lanes) for name in metrics}
         self.settled = np.zeros(num_lanes, bool)
@@ -164,17 +181,22 @@ class _Run:
         self.options: Any = {"metrics": metrics, "mesh": mesh, "prng": prng}
         self.skip_settled = skip_settled
 
-    def advance(self, intervals: np.ndarray, size: int) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-        """Runs ``intervals`` [n, (start, stop)] in a call compiled for ``size``; yields last steps and sums."""
+    def advance(
+        self, intervals: np.ndarray, size: int
+    ) -> Iterator[tuple[int, dict[str, np.ndarray], dict[str, np.ndarray]]]:
+        """Runs ``intervals`` [n, (start, stop)] in a call compiled for ``size``; yields last steps, sums and probes."""
         if self.settled.all():
-            totals = {name: np.zeros((len(intervals), 0)) for name in self.sums}
+            totals, seen = {name: np.zeros((len(intervals), 0)) for name in self.sums}, {}
             newly = np.zeros((len(intervals), 0), bool)
             self.batch = self.batch[:0]
         else:
             padded = np.pad(intervals, ((0, size - len(intervals)), (0, 0)))  # (0, 0) is an empty interval
-            state, sums, flags = run_intervals(self.lanes, jnp.asarray(padded, jnp.int32), **self.options)
+            state, sums, flags, looks = run_intervals(
+                self.lanes, jnp.asarray(padded, jnp.int32), self.probes, **self.options
+            )
             self.lanes = self.lanes._replace(state=state)
             totals = {name: np.asarray(value, np.float64)[:, : self.batch.size] for name, value in sums.items()}
+            seen = {name: np.asarray(values, np.float64)[:, : self.batch.size] for name, values in looks.items()}
             newly = np.asarray(flags)[:, : self.batch.size] & self.skip_settled
             if (newly.any(axis=0) & ~self.settled[self.batch]).any():
                 for name, value in metrics_now(self.lanes, **self.options).items():
@@ -185,7 +207,7 @@ class _Run:
                 total[self.batch] = np.where(self.settled[self.batch], total[self.batch], totals[name][row])
                 sums_so_far += total
             self.settled[self.batch] |= newly[row]
-            yield stop - 1, self.sums
+            yield stop - 1, self.sums, {name: values[row] for name, values in seen.items()}
 
     def leave_out_settled(self, steps_left: int) -> None:
         """Goes on with a smaller batch, if that is worth compiling the loop for it."""
@@ -260,6 +282,17 @@ def _known_metrics(metrics: Sequence[str], environment: Environment) -> tuple[st
         if name not in known:
             raise ValueError(f"metrics must be among {', '.join(known)}; got {name!r}")
     return tuple(metrics)
+
+
+def _as_pytrees(probes: Mapping[str, Probe], metrics: Sequence[str]) -> dict[str, Any]:
+    """Probes as arguments of a compiled function: pytrees as they are, other functions by their identity."""
+    for name, probe in probes.items():
+        if name in metrics:
+            raise ValueError(f"probes must not be called as a metric; got {name!r}")
+        if not callable(probe):
+            raise ValueError(f"probes must be functions of (policy, state, environment); got {probe!r} for {name!r}")
+    is_pytree = {name: not jax.tree_util.all_leaves([probe]) for name, probe in probes.items()}
+    return {name: probe if is_pytree[name] else jax.tree_util.Partial(probe) for name, probe in probes.items()}
 
 
 def _chosen(name: str, chosen: Sequence[int] | None, count: int, limit: int) -> np.ndarray:

@@ -26,6 +26,7 @@ class Query:
     features: Array | None = None  # float[L, m], what is known of the items
     topics: Array | None = None  # float[L, d], which topics they cover
     mask: Array | None = None  # bool[L], which items there are, where queries have different numbers of them
+    index: Array | None = None  # int32[], which query of the stream's dataset this is
     num_items: int = static(default=0)  # L
     list_size: int = static(default=0)  # K
 

@@ -2,6 +2,7 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 from reference import batchrank, bubblerank, cascade, position_based, ranked, toprank
@@ -14,6 +15,14 @@ from jaxrank.bench.measure import scalar_worlds
 from jaxrank.cli import main
 
 STEPS, K = 3_000, 4
+
+
+@pytest.fixture(autouse=True)
+def compilation_cache():
+    """The command turns the cache off: back on for the tests that follow."""
+    enabled = jax.config.jax_enable_compilation_cache
+    yield
+    jax.config.update("jax_enable_compilation_cache", enabled)
 
 
 class Reference:

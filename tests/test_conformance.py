@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from streams import data
 from worlds import topic_bandit
 
 import jaxrank as jr
@@ -33,9 +34,17 @@ MODELS = {
 }
 
 
+RANKERS = ("pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet")
+
+
 @pytest.mark.parametrize(("name", "options"), OPTIONS)
 def test_policy_conforms(name, options):
-    world = topic_bandit(num_items=9, num_users=3) if name in WITH_FEATURES else None
+    world = None
+    if name in WITH_FEATURES:
+        world = topic_bandit(num_items=9, num_users=3)
+    if name in RANKERS:  # users as instances; some queries have fewer documents than the list has positions
+        users = jr.click_models.graded_user("perfect", "informational")
+        world = jr.QueryStream(data().train, users, list_size=5)
     jr.testing.check_policy(jr.make(name, **options), world)
 
 

@@ -87,6 +87,7 @@ def measure(cell: Cell, repeat: int = 3, baseline: bool = True) -> dict[str, Any
         return result.attrs["wall_time_seconds"]
 
     _reset_peak_memory()
+    jax.clear_caches()
     first = run(1_000)
     second = run(1_000)
     if cell.late:

@@ -5,6 +5,7 @@ from jaxrank.click_models.click_chain import ClickChainModel
 from jaxrank.click_models.dependent_click import DependentClickModel
 from jaxrank.click_models.dynamic_bayesian import DynamicBayesianModel
 from jaxrank.click_models.fit import evaluate, fit
+from jaxrank.click_models.graded_user import GradedUser, graded_user
 from jaxrank.click_models.position_based import PositionBasedModel
 from jaxrank.click_models.user_browsing import UserBrowsingModel
 from jaxrank.registry import register
@@ -14,10 +15,12 @@ __all__ = [
     "ClickChainModel",
     "DependentClickModel",
     "DynamicBayesianModel",
+    "GradedUser",
     "PositionBasedModel",
     "UserBrowsingModel",
     "evaluate",
     "fit",
+    "graded_user",
 ]
 
 register("cm", CascadeModel, kind="click_model")

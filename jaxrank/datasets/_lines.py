@@ -1,4 +1,4 @@
-"""Tab-separated text, plain or gzipped, one line at a time, with errors that say where."""
+"""Text files, plain or gzipped, one line at a time, with errors that say where."""
 
 import gzip
 import io
@@ -12,7 +12,7 @@ Reader = Callable[[list[str]], None]  # takes the fields of a line, or raises a 
 
 def each_line(path: str | os.PathLike[str], read: Reader, header: Reader | None = None) -> None:
     """Hands the fields of every line to ``read``; what it complains about gets the file and the line."""
-    for number, line in _lines(Path(path)):
+    for number, line in lines(path):
         try:
             (header if header and number == 1 else read)(line.rstrip("\r\n").split("\t"))
         except ValueError as error:
@@ -30,7 +30,9 @@ def integers(name: str, texts: Sequence[str]) -> list[int]:
     return values
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
+    """Line numbers, from 1, and lines."""
+    path = Path(path)
     if not path.is_file():
         raise ValueError(f"path must be a text file; there is none at {path}")
     number = 0

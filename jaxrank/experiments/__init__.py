@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from jaxrank.experiments import batchrank, bubblerank, cascadehybrid
+from jaxrank.experiments import batchrank, bubblerank, cascadehybrid, pairrank
 from jaxrank.experiments.figure import Report, Request, write
 
 FIGURES: dict[str, Callable[[Request], Report]] = {
@@ -14,6 +14,11 @@ FIGURES: dict[str, Callable[[Request], Report]] = {
     "batchrank-fig2": batchrank.fig2,
     "cascadehybrid-fig1": cascadehybrid.fig1,
     "cascadehybrid-fig2": cascadehybrid.fig2,
+    "pairrank-fig3": pairrank.fig3,
+    "pairrank-fig4": pairrank.fig4,
+    "pairrank-fig5": pairrank.fig5,
+    "pairrank-fig6": pairrank.fig6,
+    "pairrank-fig7": pairrank.fig7,
 }
 
 

@@ -4,17 +4,24 @@ from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanki
 from jaxrank.policies.batchrank import BatchRank
 from jaxrank.policies.bubblerank import BubbleRank
 from jaxrank.policies.cascade import DCMKLUCB, CascadeKLUCB, CascadeTS, CascadeUCB1
+from jaxrank.policies.dueling import DBGD, MGD
 from jaxrank.policies.linear_cascade import CascadeHybrid, CascadeLinTS, CascadeLinUCB, CascadeLSB
+from jaxrank.policies.pairrank import PairRank
+from jaxrank.policies.pdgd import PDGD
 from jaxrank.policies.position_based import PBMPIE, PBMTS, PBMUCB
 from jaxrank.policies.ranked import RankedExp3, RankedKLUCB, RankedUCB1
+from jaxrank.policies.ranknet import EpsilonGreedy, FixedRanker, SGDRankNet, offline_ranknet
 from jaxrank.policies.toprank import TopRank
 from jaxrank.registry import register
 
 __all__ = [
+    "DBGD",
     "DCMKLUCB",
+    "MGD",
     "PBMPIE",
     "PBMTS",
     "PBMUCB",
+    "PDGD",
     "BatchRank",
     "BubbleRank",
     "CascadeHybrid",
@@ -24,13 +31,18 @@ __all__ = [
     "CascadeLinUCB",
     "CascadeTS",
     "CascadeUCB1",
+    "EpsilonGreedy",
+    "FixedRanker",
     "OracleRanking",
+    "PairRank",
     "RandomRanking",
     "RankedExp3",
     "RankedKLUCB",
     "RankedUCB1",
+    "SGDRankNet",
     "StaticRanking",
     "TopRank",
+    "offline_ranknet",
 ]
 
 register("static", StaticRanking)
@@ -53,3 +65,9 @@ register("cascade_lin_ucb", CascadeLinUCB)
 register("cascade_lin_ts", CascadeLinTS)
 register("cascade_lsb", CascadeLSB)
 register("cascade_hybrid", CascadeHybrid)
+register("pairrank", PairRank)
+register("pdgd", PDGD)
+register("dbgd", DBGD)
+register("mgd", MGD)
+register("epsilon_greedy", EpsilonGreedy)
+register("sgd_ranknet", SGDRankNet)

@@ -1,0 +1,43 @@
+"""Rows of a buffer at a place that is the same in every lane.
+
+vmap turns dynamic slices into gathers and scatters, even where their index has no lane axis, and a scatter into a
+buffer that a loop carries copies all of it: 1.5 ms a lane-step for the pairs of 2,000 steps of PairRank, instead of
+microseconds. These two stay slices.
+"""
+
+import jax
+from jax.custom_batching import custom_vmap
+
+from jaxrank.types import Array
+
+
+def take_rows(buffer: Array, first: Array, count: int) -> Array:
+    """buffer[first : first + count]."""
+
+    @custom_vmap
+    def take(buffer, first):
+        return jax.lax.dynamic_slice_in_dim(buffer, first, count)
+
+    @take.def_vmap
+    def batched(axis_size, in_batched, buffer, first):
+        if in_batched[0] and not in_batched[1]:
+            return jax.lax.dynamic_slice_in_dim(buffer, first, count, axis=1), True
+        axes = tuple(0 if b else None for b in in_batched)
+        return jax.vmap(lambda b, f: jax.lax.dynamic_slice_in_dim(b, f, count), in_axes=axes)(buffer, first), True
+
+    return take(buffer, first)
+
+
+@custom_vmap
+def put_rows(buffer: Array, rows: Array, first: Array) -> Array:
+    """buffer with ``rows`` from ``first`` on."""
+    return jax.lax.dynamic_update_slice_in_dim(buffer, rows, first, axis=0)
+
+
+@put_rows.def_vmap
+def _put_rows_batched(axis_size, in_batched, buffer, rows, first):
+    if in_batched[0] and in_batched[1] and not in_batched[2]:
+        return jax.lax.dynamic_update_slice_in_dim(buffer, rows, first, axis=1), True
+    axes = tuple(0 if b else None for b in in_batched)
+    put = jax.vmap(lambda b, r, f: jax.lax.dynamic_update_slice_in_dim(b, r, f, axis=0), in_axes=axes)
+    return put(buffer, rows, first), True

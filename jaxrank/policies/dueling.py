@@ -1,0 +1,119 @@
+"""Dueling bandit gradient descent: rankers at random directions from the current one, compared by who gets the clicks.
+
+DBGD (Yue and Joachims, ICML 2009): one candidate w + δu, u a random unit vector; its list and that of w are
+interleaved by team draft (Radlinski et al., CIKM 2008); if its team gets more clicks, w ← w + γu. MGD (Schuth et al.,
+WSDM 2016): n candidates, team-draft multileaving of all n + 1 lists, a step to the mean of the winners: of all
+candidates that got more clicks than w.
+
+Where the papers leave a choice: in a draft, rankers pick in rounds, each round in a fresh random order; the released
+code's common prefix of all lists, which it gives to nobody, is not taken out. Ties of scores are broken at random,
+alike for all rankers of a step. A ranker's parameters are taken as one flat vector, so any ``(init, apply)`` works.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.flatten_util
+import jax.numpy as jnp
+
+from jaxrank.policies._online import best_of_shuffled, documents, merge, shuffle
+from jaxrank.pytrees import array, positive, pytree, static
+from jaxrank.rankers import Ranker, linear
+from jaxrank.types import Array, Key, Query
+
+
+class DuelingState(NamedTuple):
+    weights: Array  # float[parameters], w
+    directions: Array  # float[n, parameters], u of the next list's candidates
+    turns: Array  # int32[K], which ranker fills each of its positions; 0 is w
+
+
+@pytree
+class MGD:
+    """MGD: a step towards the mean of the candidates that won a multileaved comparison.
+
+    Args:
+      num_candidates: n.
+      distance: δ, how far from w the candidates are.
+      learning_rate: γ, the step.
+      ranker: what scores documents, any ``(init, apply)``.
+
+    Reference: Schuth, Oosterhuis, Whiteson, de Rijke: Multileave gradient descent for fast online learning to rank.
+    WSDM 2016.
+    """
+
+    num_candidates: int = static(default=9)
+    distance: Any = array(ndim=0, check=positive, default=1.0)
+    learning_rate: Any = array(ndim=0, check=positive, default=0.01)
+    ranker: Ranker = static(default=linear)
+
+    def _validate(self) -> None:
+        n = self.num_candidates
+        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+            raise ValueError(f"{type(self).__name__}.num_candidates must be a positive integer; got {n!r}")
+
+    def init(self, key: Key, query: Query) -> DuelingState:
+        params_key, next_key = jax.random.split(key)
+        params = self.ranker.init(params_key, documents(query, self)[0].shape[1])
+        return self._next(next_key, jax.flatten_util.ravel_pytree(params)[0], query.list_size)
+
+    def rank(self, key: Key, state: DuelingState, query: Query) -> Array:
+        features, mask = documents(query, self)
+        order = shuffle(key, mask)
+        candidates = state.weights[None, :] + self.distance * state.directions
+        rankers = jnp.concatenate([state.weights[None, :], candidates])
+        scores = jax.vmap(lambda weights: self._apply(weights, features))(rankers)
+        lists = jax.vmap(lambda s: best_of_shuffled(order, s, mask, query.list_size))(scores)
+        return merge(state.turns, lists)
+
+    def update(self, key: Key, state: DuelingState, query: Query, ranking: Array, clicks: Array) -> DuelingState:
+        credit = jnp.sum(
+            clicks[None, :] & (state.turns[None, :] == jnp.arange(self.num_candidates + 1)[:, None]), axis=1
+        )
+        winners = (credit[1:] > credit[0]).astype(state.weights.dtype)
+        mean = winners @ state.directions / jnp.maximum(jnp.sum(winners), 1)
+        return self._next(key, state.weights + self.learning_rate * mean, query.list_size)
+
+    def score(self, state: DuelingState, features: Array) -> Array:
+        """float[...]: the current ranker's scores of documents [..., d]: for probes."""
+        return self._apply(state.weights, features)
+
+    def weights(self, state: DuelingState) -> Array:
+        """float[n]: all parameters of the current ranker: for probes."""
+        return state.weights
+
+    def _next(self, key: Key, weights: Array, list_size: int) -> DuelingState:
+        """Draws the candidates and the draft of the next list."""
+        direction_key, turn_key = jax.random.split(key)
+        directions = jax.random.normal(direction_key, (self.num_candidates, weights.shape[0]))
+        directions /= jnp.linalg.norm(directions, axis=1, keepdims=True)
+        return DuelingState(weights, directions, draft_turns(turn_key, self.num_candidates + 1, list_size))
+
+    def _apply(self, weights: Array, features: Array) -> Array:
+        # The structure of the parameters, without computing any.
+        shape = jax.eval_shape(lambda: self.ranker.init(jax.random.key(0), features.shape[-1]))
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+        return self.ranker.apply(jax.flatten_util.ravel_pytree(zeros)[1](weights), features)
+
+
+@pytree
+class DBGD(MGD):
+    """DBGD: a step towards the candidate if it won an interleaved comparison. MGD with one candidate.
+
+    Args:
+      distance: δ, how far from w the candidate is.
+      learning_rate: γ, the step.
+      ranker: what scores documents, any ``(init, apply)``.
+
+    Reference: Yue, Joachims: Interactively optimizing information retrieval systems as a dueling bandits problem.
+    ICML 2009.
+    """
+
+    num_candidates: ClassVar[int] = 1  # type: ignore[misc]
+
+
+def draft_turns(key: Key, num_rankers: int, list_size: int) -> Array:
+    """int32[K]: who picks at each position: rounds of all rankers, each in a fresh random order."""
+    rounds = -(-list_size // num_rankers)
+    words = jax.random.bits(key, (rounds, num_rankers), jnp.uint32)
+    return jnp.argsort(words, axis=1).reshape(-1)[:list_size].astype(jnp.int32)

@@ -1,0 +1,224 @@
+"""PairRank against its plain reference, networkx and SciPy."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import networkx as nx
+import numpy as np
+import pytest
+from driver import record
+from reference import pairrank as reference
+from scipy.stats import chi2
+from streams import documents, indices, stream
+
+import jaxrank as jr
+from jaxrank.policies import pairrank
+
+STEPS = 600
+
+
+def follow(policy, environment, num_steps, seed=0):
+    """A run, and the reference that has seen the same lists and clicks."""
+    run = record(
+        policy,
+        environment,
+        num_steps,
+        seed=seed,
+        draws=lambda rank_key, update_key: jax.random.bits(
+            rank_key,
+            (environment.queries.max_documents,)
+            if policy.exploration == "random"
+            else (environment.list_size, environment.queries.max_documents),
+            jnp.uint32,
+        ),
+        statistics=lambda policy, state: (state.theta, state.m_inverse, state.log_det),
+    )
+    run.indices = indices(environment, num_steps, seed)
+    return run
+
+
+def plain(policy, environment):
+    return reference.PairRank(
+        environment.queries.num_features, float(policy.regularization), float(policy.alpha), policy.exploration
+    )
+
+
+@pytest.mark.parametrize("exploration", ["random", "conservative"])
+def test_lists_and_statistics_equal_the_reference(exploration):
+    policy, environment = jr.PairRank(exploration=exploration, alpha=0.3, regularization=0.1), stream("perfect")
+    run = follow(policy, environment, STEPS)
+    expected = plain(policy, environment)
+    sizes = set()
+    for t in range(STEPS):
+        X, _ = documents(environment, run.indices[t])
+        ranking = expected.rank(X, run.draws[t].tolist(), environment.list_size)
+        assert run.rankings[t][: len(ranking)].tolist() == ranking, f"list at step {t + 1}"
+        assert not run.clicks[t][len(X) :].any(), "nobody looks below the last document"
+        expected.update(X, run.rankings[t].tolist(), run.clicks[t])
+        expected.theta = run.statistics[0][t].astype(np.float64)  # of the run: the next test holds it to SciPy
+        certain = reference.certain_orders(X, expected.theta, expected.M, expected.alpha)
+        sizes.add(len(reference.ordered_blocks(len(X), certain)))
+        np.testing.assert_allclose(run.statistics[1][t], np.linalg.inv(expected.M), rtol=1e-3, atol=1e-4)
+    assert max(sizes) >= 4 and min(sizes) == 1, f"blocks are many and few: {sizes}"
+    grown = np.linalg.slogdet(expected.M)[1] - len(expected.M) * np.log(expected.lam)
+    assert run.statistics[2][-1] == pytest.approx(grown, rel=1e-4)
+
+
+@pytest.mark.parametrize("user", ["perfect", "navigational", "informational"])
+def test_the_estimate_is_scipys_minimiser_of_equation_1(user):
+    """In every coordinate to 1e-3 after 500 rounds and at other anchors, and to 5 % of the way from them between."""
+    policy, environment = jr.PairRank(regularization=0.1), stream(user, list_size=6)
+    run = follow(policy, environment, 1000)
+    expected = plain(policy, environment)
+    for t in range(1000):
+        expected.update(documents(environment, run.indices[t])[0], run.rankings[t].tolist(), run.clicks[t])
+        step, estimate = t + 1, run.statistics[0][t]
+        if step in (1, 2, 5, 10, 20, 50, 100, 127, 200, 256, 400, 500, 512, 752, 1000):
+            anchor = expected.estimate()
+            np.testing.assert_allclose(estimate, anchor, atol=1e-3, err_msg=f"step {step}")
+        if step in (255, 507, 511, 759, 999):
+            exact = expected.estimate()
+            tolerance = 1e-3 + 0.05 * np.abs(exact - anchor).max()
+            np.testing.assert_allclose(estimate, exact, atol=tolerance, err_msg=f"step {step}")
+    assert len(expected.pairs) > 500
+    assert np.abs(expected.estimate()).max() > 0.5, "there is something to estimate"
+
+
+def test_the_estimate_stays_close_when_old_pairs_are_expanded():
+    """With a window of 64 of 1,000 steps: to 0.05 in every coordinate, of estimates above 1."""
+    policy, environment = jr.PairRank(window=64, regularization=0.1), stream("perfect", list_size=6)
+    run = follow(policy, environment, 1000)
+    expected = plain(policy, environment)
+    for t in range(1000):
+        expected.update(documents(environment, run.indices[t])[0], run.rankings[t].tolist(), run.clicks[t])
+    exact = expected.estimate()
+    assert np.abs(run.statistics[0][-1] - exact).max() < 0.05 < 1 < np.abs(exact).max()
+
+
+def components_merged_and_sorted(n, certain):
+    """Blocks by networkx: components of the uncertain orders, merged by strong connection, topologically sorted."""
+    uncertain = nx.Graph()
+    uncertain.add_nodes_from(range(n))
+    pairs = itertools.combinations(range(n), 2)
+    uncertain.add_edges_from((i, j) for i, j in pairs if not certain[i, j] and not certain[j, i])
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(n))
+    graph.add_edges_from(map(tuple, np.argwhere(certain)))
+    for component in nx.connected_components(uncertain):  # members of one block reach each other
+        nx.add_cycle(graph, sorted(component)) if len(component) > 1 else None
+    merged = nx.condensation(graph)
+    return [sorted(merged.nodes[b]["members"]) for b in nx.topological_sort(merged)]
+
+
+def test_blocks_are_components_merged_and_sorted_on_1000_random_instances():
+    rng = np.random.default_rng(0)
+    n, d, count = 9, 3, 1000
+    real = rng.integers(1, n + 1, count)
+    X = rng.random((count, n, d)).astype(np.float32)
+    theta = rng.normal(0, 2, (count, d)).astype(np.float32)
+    A = rng.normal(size=(count, d, d))
+    M = np.eye(d) + np.einsum("bij,bkj->bik", A, A) * rng.exponential(30, (count, 1, 1))
+    alpha = rng.choice([0.1, 0.3, 1.0], count).astype(np.float32)
+    mask = np.arange(n) < real[:, None]
+
+    def solve(X, theta, m_inverse, alpha, mask):
+        certain = pairrank.certain_orders(X @ theta, pairrank.widths(X, m_inverse), alpha, mask)
+        return certain, pairrank.blocks(X @ theta, certain, mask)
+
+    certain, block = jax.jit(jax.vmap(solve))(X, theta, np.linalg.inv(M).astype(np.float32), alpha, mask)
+    certain, block = np.asarray(certain), np.asarray(block)
+    counts = []
+    for b in range(count):
+        k = real[b]
+        expected = components_merged_and_sorted(k, certain[b][:k, :k])
+        assert reference.ordered_blocks(k, set(map(tuple, np.argwhere(certain[b])))) == expected
+        assert [np.flatnonzero(block[b][:k] == i).tolist() for i in range(len(expected))] == expected, f"instance {b}"
+        counts.append(len(expected) / k)
+    assert np.mean(np.array(counts) == 1) > 0.05 and np.mean(np.array(counts) < 0.5) > 0.2, "of all kinds"
+
+
+def test_widths_are_those_of_every_difference():
+    rng = np.random.default_rng(0)
+    X, A = rng.random((30, 12)), rng.normal(size=(12, 40))
+    M = 0.1 * np.eye(12) + A @ A.T
+    x = X[:, None] - X[None, :]
+    explicit = np.einsum("ijd,de,ije->ij", x, np.linalg.inv(M), x)
+    np.testing.assert_allclose(pairrank.widths(X, np.linalg.inv(M)), explicit, rtol=1e-3, atol=1e-5)
+
+
+def test_conservative_lists_are_uniform_over_the_allowed_choices():
+    """Chi-square at p = 1e-6 over all lists, against the probabilities of choosing one position after the other."""
+    n, draws = 5, 40_000
+    certain = np.zeros((n, n), bool)
+    for i, j in [(0, 2), (1, 2), (0, 3), (3, 4), (0, 4)]:
+        certain[i, j] = True
+    probability = {}
+
+    def choose(ranking, p):
+        left = [k for k in range(n) if k not in ranking]
+        if len(ranking) == 4:
+            probability[tuple(ranking)] = p
+            return
+        free = [j for j in left if not any(certain[i, j] for i in left)]
+        for j in free:
+            choose([*ranking, j], p / len(free))
+
+    choose([], 1.0)
+    words = jax.random.bits(jax.random.key(0), (draws, 4, n), jnp.uint32)
+    mask = jnp.ones(n, bool)
+    lists = np.asarray(jax.jit(jax.vmap(lambda w: pairrank.conservative_list(w, jnp.asarray(certain), mask)))(words))
+    found = {
+        tuple(map(int, key)): count for key, count in zip(*np.unique(lists, axis=0, return_counts=True), strict=True)
+    }
+    assert set(found) == set(probability), "all allowed lists and no other"
+    statistic = sum((found[k] - draws * p) ** 2 / (draws * p) for k, p in probability.items())
+    assert statistic < chi2.isf(1e-6, len(probability) - 1)
+
+
+def test_shuffled_blocks_are_uniform_within_blocks():
+    draws = 24_000
+    block, mask = jnp.array([1, 0, 1, 0, 1, 2]), jnp.array([True] * 5 + [False])
+    words = jax.random.bits(jax.random.key(1), (draws, 6), jnp.uint32)
+    lists = np.asarray(jax.jit(jax.vmap(lambda w: pairrank.shuffled_blocks(w, block, mask, 6)))(words))
+    assert (lists[:, 5] == 5).all() and (np.sort(lists[:, :2]) == [1, 3]).all()
+    _, counts = np.unique(lists, axis=0, return_counts=True)
+    assert len(counts) == 12
+    assert ((counts - draws / 12) ** 2 / (draws / 12)).sum() < chi2.isf(1e-6, 11)
+
+
+def test_lemma_1_is_never_certain_where_the_constant_is():
+    """α_t by hand: 2k/c·(√(R² log(det M/(δ² det λI))) + √λ·Q), with c = σ'(Q√d)."""
+    policy = jr.PairRank(confidence="lemma1", delta=0.1, regularization=0.1, norm_bound=2.0)
+    environment = stream("perfect")
+    state = record(policy, environment, 200, statistics=lambda policy, state: state).statistics
+    state = jax.tree.map(lambda x: x[-1], state)
+    d = environment.queries.num_features
+    z = 2 * np.sqrt(d)
+    c = np.exp(-z) / (1 + np.exp(-z)) ** 2
+    log_det = np.linalg.slogdet(np.asarray(state.m, np.float64))[1] - d * np.log(0.1)
+    alpha = 2 * 0.25 / c * (np.sqrt(0.25 * (log_det - 2 * np.log(0.1))) + np.sqrt(0.1) * 2)
+    assert policy._alpha(state, d) == pytest.approx(alpha, rel=1e-3)
+    query = environment.offer(jnp.int32(0), jnp.int32(1))
+    assert np.asarray(policy.block_numbers(state, query))[np.asarray(query.mask)].max() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"exploration": "bold"}, r"PairRank\.exploration must be 'random' or 'conservative'; got 'bold'"),
+        ({"confidence": 0.1}, r"PairRank\.confidence must be 'constant' or 'lemma1'; got 0\.1"),
+        ({"alpha": -1.0}, r"PairRank\.alpha must be positive and finite; got -1\.0"),
+        ({"regularization": 0.0}, r"PairRank\.regularization must be positive and finite; got 0\.0"),
+        ({"window": 0}, r"PairRank\.window must be a positive integer; got 0"),
+    ],
+)
+def test_bad_options_name_the_field_and_the_value(options, message):
+    with pytest.raises(ValueError, match=message):
+        jr.PairRank(**options)
+
+
+def test_a_world_without_features_is_refused():
+    environment = jr.ClickBandit(jr.CascadeModel([0.2, 0.5]))
+    with pytest.raises(ValueError, match="PairRank needs an environment with features"):
+        jr.simulate(jr.PairRank(), environment, 10)
