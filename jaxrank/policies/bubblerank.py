@@ -9,6 +9,7 @@ Where the paper leaves a choice:
 - L > K (Sec. 4.3): position K takes part with a random challenger from below whenever it is not paired with K − 1,
   which is what the section's parities say under line 5's numbering. The pass of lines 20–24 ends with position K: the
   highest item below it that was found more attractive takes its place.
+- A list of certain pairs is not settled for good: lines 13–19 go on counting, and a pair may become uncertain again.
 - Doubling trick (Sec. 4.3): after step n the base list becomes R₀ again and n doubles; statistics stay.
 """
 

@@ -103,3 +103,17 @@ def test_every_displayed_item_is_at_most_one_place_from_its_base_position():
 def test_bad_options_name_the_field_and_the_value(options, message):
     with pytest.raises(ValueError, match=message):
         jr.BubbleRank(**options)
+
+
+def test_a_certain_pair_may_become_uncertain_again():
+    """Which is why BubbleRank has no ``settled``: its statistics move on, and an exchange may follow."""
+    environment = jr.ClickBandit(jr.PositionBasedModel([0.5, 0.45], [1.0, 1.0]))
+    run = record(
+        jr.BubbleRank(delta=0.5), environment, 3_000, statistics=lambda policy, state: policy.statistics(state)
+    )
+    t, base = np.arange(3_000), run.statistics["base"]
+    s, n = (run.statistics[name][t, base[:, 0], base[:, 1]] for name in ("s", "n"))
+    certain = s > 2 * np.sqrt(n * np.log(2))
+    lost = certain[:-1] & ~certain[1:] & (base[:-1] == base[1:]).all(axis=1)
+    assert lost.any()
+    assert (run.rankings[1:][np.maximum.accumulate(lost)] != base[:-1][np.maximum.accumulate(lost)]).any()
