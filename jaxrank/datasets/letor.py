@@ -59,8 +59,8 @@ def letor(
 ) -> LetorData:
     """Reads the training, validation (if there is one) and test queries of a dataset.
 
-    The first read takes about 20 µs for each number of the text; the arrays are then kept as a binary file, which is
-    used as long as sizes and times of the text files and the options are the same.
+    After the first read the arrays are kept as a binary file, which is used as long as sizes and times of the text
+    files and the options are the same.
 
     Args:
       path: a folder with the files of one of the layouts above.

@@ -137,6 +137,17 @@ def _by_user(result: "xarray.Dataset", metric: str, digits: int) -> tuple[Any, A
     return figure, axes, f"{table}\n\nChosen on validation queries: {result.attrs['chosen']}."
 
 
+def _zoom(axes: Any) -> None:
+    """A scale that starts where the curves do, in plain numbers, and one legend."""
+    for ax in axes:
+        ax.set_ylim(auto=True)
+        ax.relim()
+        ax.autoscale(axis="y")
+        ax.yaxis.set_major_formatter("{x:g}")
+        ax.get_legend().remove()
+    axes[0].legend(frameon=False, fontsize="small")
+
+
 def _orderings(result: "xarray.Dataset", metric: str) -> str:
     """Where the published ordering holds: PairRank above PDGD, ε-greedy, MGD and DBGD."""
     lines = ["Published: PairRank_C > PairRank_R > SGDRankNet ≈ PDGD > EpsilonGreedy, MGD, DBGD. Here:", ""]
@@ -157,10 +168,7 @@ def fig3(request: Request) -> Report:
     bound = result.attrs["offline_ndcg"]
     for ax in axes:
         ax.axhline(bound, color="black", linestyle=":", label="offline RankNet")
-        ax.set_ylim(auto=True)
-        ax.relim()
-        ax.autoscale(axis="y")
-    axes[0].legend(frameon=False)
+    _zoom(axes)
     return Report(
         result, figure, f"{table}\n\nOffline RankNet (the labels): {bound:.4f}.\n\n{_orderings(result, 'ndcg@10')}"
     )
@@ -177,10 +185,7 @@ def fig5(request: Request) -> Report:
     """Figure 5: cosine between the online rankers and the offline one."""
     result = _run(request)
     figure, axes, table = _by_user(result, "cosine", 3)
-    for ax in axes:
-        ax.set_ylim(auto=True)
-        ax.relim()
-        ax.autoscale(axis="y")
+    _zoom(axes)
     return Report(result, figure, table)
 
 

@@ -187,7 +187,7 @@ def test_shuffled_blocks_are_uniform_within_blocks():
     assert ((counts - draws / 12) ** 2 / (draws / 12)).sum() < chi2.isf(1e-6, 11)
 
 
-def test_lemma_1_is_never_certain_where_the_constant_is():
+def test_lemma_1_by_hand_and_nothing_is_certain_with_it():
     """α_t by hand: 2k/c·(√(R² log(det M/(δ² det λI))) + √λ·Q), with c = σ'(Q√d)."""
     policy = jr.PairRank(confidence="lemma1", delta=0.1, regularization=0.1, norm_bound=2.0)
     environment = stream("perfect")
