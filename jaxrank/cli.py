@@ -268,11 +268,12 @@ def _bench(options: argparse.Namespace) -> None:
         for lanes in options.lanes
         for late in ([False, True] if options.late else [False])
     ]
-    rows = []
+    rows, paths = [], []
     for row in bench.measure_all(cells, options.repeat, baseline=not options.no_baseline):
         rows.append(row)
         print(bench.table([row]).splitlines()[-1] if len(rows) > 1 else bench.table([row]), flush=True)
-    for path in bench.write(rows, options.out):
+        paths = bench.write(rows, options.out)  # after each one: what was measured is kept
+    for path in paths:
         print(f"wrote {path}")
 
 
