@@ -26,11 +26,15 @@ def use_all_cores() -> None:
             jax.config.update("jax_num_cpu_devices", _num_cores())
 
 
-def lane_mesh(num_lanes: int, mesh: Mesh | None = None) -> Mesh:
-    """A mesh of one axis over the devices of ``mesh``; by default all of them, or as many CPU cores as are worth it."""
+def lane_mesh(num_lanes: int, mesh: Mesh | None, has_features: bool) -> Mesh:
+    """A mesh of one axis over the devices of ``mesh``; by default all of them, or as many CPU cores as are worth it.
+
+    Items with features mean products of matrices, which XLA spreads over its own threads: several CPU devices would
+    share these, and may wait for each other for ever (seen with jaxlib 0.10). So such runs have one CPU device.
+    """
     devices = np.array(jax.devices()) if mesh is None else mesh.devices.ravel()
     if mesh is None and devices[0].platform == "cpu":
-        devices = devices[: max(1, num_lanes // _LANES_PER_CORE)]
+        devices = devices[: 1 if has_features else max(1, num_lanes // _LANES_PER_CORE)]
     return Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
 
 

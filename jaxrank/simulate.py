@@ -105,7 +105,7 @@ def simulate(
 
     # Lanes in the order (setting, instance, seed): which row of the leaves' instance axes each lane reads.
     setting, instance, lane_seed = (index.ravel() for index in np.indices(grid))
-    mesh = lane_mesh(setting.size, mesh)
+    mesh = lane_mesh(setting.size, mesh, _has_features(environment))
     padded = np.resize(np.arange(setting.size), _round_up(setting.size, mesh.size))
     everywhere = partial(jax.device_put, device=NamedSharding(mesh, PartitionSpec()))
     lanes = make_lanes(
@@ -282,6 +282,13 @@ def _known_metrics(metrics: Sequence[str], environment: Environment) -> tuple[st
         if name not in known:
             raise ValueError(f"metrics must be among {', '.join(known)}; got {name!r}")
     return tuple(metrics)
+
+
+def _has_features(environment: Environment) -> bool:
+    def query(environment: Environment) -> Any:
+        return take_instances(environment, 0).query(random.root_key(0), jnp.int32(1))
+
+    return jax.eval_shape(query, environment).features is not None
 
 
 def _as_pytrees(probes: Mapping[str, Probe], metrics: Sequence[str]) -> dict[str, Any]:
