@@ -161,6 +161,7 @@ def _check_steps(policy: Policy, environment: Environment) -> None:
 def _check_runs(policy: Policy, environment: Environment) -> None:
     counted: Any = _CountsTraces(policy)
     options: dict[str, Any] = {"num_seeds": 2, "num_records": 7, "progress": False, "metrics": ("regret",)}
+    options["skip_settled"] = False  # the wrapper that counts knows of none
     straight = simulate(counted, environment, _STEPS, **options)["regret"]
     traces = _CountsTraces.traces
     simulate(counted, environment, 2 * _STEPS, **options | {"seed": 1, "num_records": 9})
