@@ -269,7 +269,8 @@ def _bench(options: argparse.Namespace) -> None:
         for late in ([False, True] if options.late else [False])
     ]
     rows, paths = [], []
-    for row in bench.measure_all(cells, options.repeat, baseline=not options.no_baseline):
+    for cell in cells:
+        row = bench.measure(cell, options.repeat, baseline=not options.no_baseline)
         rows.append(row)
         print(bench.table([row]).splitlines()[-1] if len(rows) > 1 else bench.table([row]), flush=True)
         paths = bench.write(rows, options.out)  # after each one: what was measured is kept

@@ -1,7 +1,7 @@
 """Measuring one policy in one click model at one size."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -54,11 +54,6 @@ class Cell(NamedTuple):
 def policies_for(click_model: str) -> tuple[str, ...]:
     """The policies without features; those for the position-based model need its examination probabilities."""
     return tuple(name for name in FEATURE_FREE if click_model == "pbm" or not name.startswith("pbm"))
-
-
-def measure_all(cells: Iterable[Cell], repeat: int = 3, baseline: bool = True) -> Iterator[dict[str, Any]]:
-    for cell in cells:
-        yield measure(cell, repeat, baseline)
 
 
 def measure(cell: Cell, repeat: int = 3, baseline: bool = True) -> dict[str, Any]:
