@@ -1,6 +1,7 @@
 """jaxrank: a vectorized JAX simulator of online learning to rank for massively parallel runs."""
 
-from jaxrank import click_models, datasets, probes, rankers, testing
+from jaxrank import click_models, counterfactual, datasets, losses, probes, rankers, relax, testing
+from jaxrank.checkpoint import Interrupted
 from jaxrank.click_models import (
     CascadeModel,
     ClickChainModel,
@@ -12,6 +13,7 @@ from jaxrank.click_models import (
 )
 from jaxrank.devices import use_all_cores
 from jaxrank.environments import ClickBandit, QueryStream, TopicBandit, sweep_trade_off
+from jaxrank.estimate import Estimate, estimate
 from jaxrank.plotting import plot_curves
 from jaxrank.policies import (
     DBGD,
@@ -41,11 +43,13 @@ from jaxrank.policies import (
     SGDRankNet,
     StaticRanking,
     TopRank,
-    offline_ranknet,
 )
 from jaxrank.registry import available, make, register
 from jaxrank.results import load, mean_and_error, per_step, save
 from jaxrank.simulate import compare, simulate
+from jaxrank.sweep import sweep
+from jaxrank.train import offline_ranknet, train
+from jaxrank.tune import tune
 from jaxrank.types import ClickModel, Environment, Policy, Query
 from jaxrank.version import __version__
 
@@ -76,8 +80,10 @@ __all__ = [
     "DynamicBayesianModel",
     "Environment",
     "EpsilonGreedy",
+    "Estimate",
     "FixedRanker",
     "GradedUser",
+    "Interrupted",
     "OracleRanking",
     "PairRank",
     "Policy",
@@ -97,8 +103,11 @@ __all__ = [
     "available",
     "click_models",
     "compare",
+    "counterfactual",
     "datasets",
+    "estimate",
     "load",
+    "losses",
     "make",
     "mean_and_error",
     "offline_ranknet",
@@ -107,8 +116,12 @@ __all__ = [
     "probes",
     "rankers",
     "register",
+    "relax",
     "save",
     "simulate",
+    "sweep",
     "sweep_trade_off",
     "testing",
+    "train",
+    "tune",
 ]

@@ -17,19 +17,36 @@ from jaxrank.types import Array
 T = TypeVar("T")
 
 _GROUP = 64  # lanes that take a rare branch together
+_MATRIX = 4096  # floats a lane, from which on an array is taken for an operand of matrix products
+_SQUARE = 33  # rows of a square matrix, from which on it is taken for a table that is read by row
 
 
 def lanes_minor(x: Array) -> Array:
     """Lays [lanes, …] out with the lanes next to each other in memory.
 
     Logically the lane axis comes first, as vmap wants it; physically it is last. So one-lane code over short axes
-    becomes vector code over lanes: 5 times faster on a CPU for a step like BubbleRank's.
+    becomes vector code over lanes: 5 times faster on a CPU for a step like BubbleRank's. Large arrays of floats and
+    square matrices are laid out lane by lane instead: products of matrices want that, and would transpose them in every
+    step; and of a table over pairs of items a step reads some rows, which then lie in one piece.
     """
     if x.ndim < 2:
         return x
+    large = x.size // x.shape[0] >= _MATRIX and jnp.issubdtype(x.dtype, jnp.floating)
+    square = x.ndim == 3 and x.shape[1] == x.shape[2] >= _SQUARE
+    if large or square:
+        return lanes_major(x)
+    return _laid_out(x, (*range(1, x.ndim), 0))
+
+
+def lanes_major(x: Array) -> Array:
+    """Lays [lanes, …] out lane by lane, as one would expect; but XLA may think otherwise unless told."""
+    return _laid_out(x, tuple(range(x.ndim)))
+
+
+def _laid_out(x: Array, major_to_minor: tuple[int, ...]) -> Array:
     # JAX (0.10) takes a constraint on a result of jit for the result's own layout, and then misreads it elsewhere:
     # the barrier keeps the constraint inside.
-    return jax.lax.optimization_barrier(with_layout_constraint(x, Layout((*range(1, x.ndim), 0))))
+    return jax.lax.optimization_barrier(with_layout_constraint(x, Layout(major_to_minor)))
 
 
 @jax.custom_jvp
@@ -55,12 +72,12 @@ def _lane_vector_jvp(primals, tangents):
     return lane_vector(*primals), tangents[0]
 
 
-def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any) -> T:
+def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, group: int = _GROUP) -> T:
     """``branch(operand, *args)`` where ``predicate``, else ``operand``: a cond that stays cheap under vmap.
 
     vmap turns ``lax.cond`` into "both branches, everywhere". This one takes the lanes that need the branch out of the
     batch, a group at a time, and puts the results back, so that its cost follows the number of such lanes.
-    ``branch`` must not close over traced values: pass them in ``args``.
+    ``branch`` must not close over traced values: pass them in ``args``. ``group`` is how many lanes take it at a time.
     """
 
     @custom_vmap
@@ -76,13 +93,13 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any) -
             mapped = jax.vmap(branch, in_axes=(0, *_in_axes(args_batched)), axis_size=axis_size)
             return jax.lax.cond(predicate, lambda: mapped(operand, *args), lambda: operand), all_batched
         args = _broadcast(axis_size, args_batched, args)
-        return _by_groups(predicate, branch, operand, args), all_batched
+        return _by_groups(predicate, branch, operand, args, group), all_batched
 
     return conditional(predicate, operand, args)
 
 
-def _by_groups(predicate: Array, branch: Callable[..., T], operand: T, args: Any) -> T:
-    group = min(_GROUP, predicate.shape[0])
+def _by_groups(predicate: Array, branch: Callable[..., T], operand: T, args: Any, group: int) -> T:
+    group = min(group, predicate.shape[0])
 
     def some_left(carry):
         return carry[0].any()

@@ -1,38 +1,64 @@
-"""The command: ``jaxrank run``, ``plot``, ``reproduce``, ``fit``, ``bench``, ``list``."""
+"""The command: ``jaxrank run``, ``resume``, ``sweep``, ``plot``, ``reproduce``, ``fit``, ``bench``, ``list``."""
 
 import argparse
-import ast
-import dataclasses
+import contextlib
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from jaxrank.pytrees import take_instances
+from jaxrank import commands, sweep_config
+from jaxrank.files import locked
 from jaxrank.version import __version__
+
+_EXIT_CODES = (
+    "Exit codes: 0 done; 2 bad input; 75 stopped by SIGTERM or Ctrl-C and saved, jaxrank resume goes on with it; "
+    "76 or 134 another process died; 130 stopped and not saved."
+)
 
 
 class _Parser(argparse.ArgumentParser):
     """Errors in one line."""
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {message}\n")
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command; returns its exit code: 0, or 2 for bad input."""
-    options = _parser().parse_args(arguments)
+    """Runs the command; returns its exit code."""
+    import jax
+
+    from jaxrank import distributed
+    from jaxrank.checkpoint import Interrupted
+
+    options = parser().parse_args(arguments)
     _keep_compiled(options.name != "bench")
+    code, complaint = 0, ""
     try:
-        options.command(options)
-    except ValueError as error:
-        print(f"jaxrank {options.name}: error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 2
+        with warnings.catch_warnings(), contextlib.ExitStack() as held:
+            warnings.showwarning = lambda message, *_: print(f"jaxrank: warning: {message}", file=sys.stderr)
+            options.claim = lambda folder: held.enter_context(locked(folder))  # for as long as the command runs
+            options.command(options)
+    except (ValueError, OSError) as error:
+        code, complaint = 2, f"error: {' '.join(str(error).split())}"
+    except MemoryError as error:
+        code, complaint = 2, f"error: not enough memory: {error or 'ask for less'}"
+    except Interrupted as error:
+        again = "the same command" if options.name == "sweep" else f"jaxrank resume {options.checkpoint}"
+        code, complaint = 75, f"{error}; go on with: {again}"
     except KeyboardInterrupt:
-        print(f"jaxrank {options.name}: interrupted, nothing written", file=sys.stderr)
-        return 130
-    return 0
+        code, complaint = 130, "interrupted, nothing written"
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        reason = str(error).split("\n")[0]
+        code, complaint = 76, f"another process died ({reason}); {distributed.what_is_kept(options.checkpoint)}"
+    if complaint:
+        print(f"jaxrank {options.name}: {complaint}", file=sys.stderr)
+    distributed.leave(code, wait=code != 76)
+    return code
 
 
 def _keep_compiled(keep: bool) -> None:
@@ -47,59 +73,114 @@ def _keep_compiled(keep: bool) -> None:
         jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="jaxrank", description="Simulate online learning to rank, many lanes at a time.")
     parser.add_argument("--version", action="version", version=f"jaxrank {__version__}")
-    commands = parser.add_subparsers(required=True, dest="name", metavar="COMMAND", parser_class=_Parser)
+    subparsers = parser.add_subparsers(required=True, dest="name", metavar="COMMAND", parser_class=_Parser)
     as_shown = argparse.ArgumentDefaultsHelpFormatter
 
-    run = commands.add_parser(
+    run = subparsers.add_parser(
         "run",
-        formatter_class=as_shown,
-        help="run policies in a click bandit; leave a results file and a picture of each metric",
+        formatter_class=argparse.HelpFormatter,
+        epilog=_EXIT_CODES,
+        help="run policies in a click bandit, a topic bandit or a query stream; leave a results file and pictures",
+        description="Runs policies in a world and leaves run.nc and a picture of each metric. The world is that of the "
+        "policies or of the data unless --world says which: click (a click bandit, for bubblerank, cascade_ucb1, …), "
+        "topics (users who want different topics, for cascade_hybrid, cascade_lin_ucb, …) or letor (a stream of "
+        "queries with features, for pairrank, pdgd, …).",
     )
-    run.set_defaults(command=_run)
+    run.set_defaults(command=commands.run)
     run.add_argument(
         "--policy",
         action="append",
         metavar="NAME[:OPTION=VALUE,…]",
-        help="a policy, e.g. bubblerank or bubblerank:delta=0.01; may be given several times "
-        "(without it: bubblerank and static)",
+        help="a policy, e.g. bubblerank or bubblerank:delta=0.01; may be given several times (without it, two of the "
+        "world: bubblerank and static; cascade_hybrid and cascade_lin_ucb; pairrank and pdgd)",
     )
-    run.add_argument("--click-model", default="cm", metavar="NAME", help="how users click: cm, dcm or pbm")
+    run.add_argument("--world", choices=["click", "topics", "letor"], help="where they run")
     run.add_argument(
         "--data",
         metavar="PATH",
-        help="a file of click-model parameters of real queries; without it, a synthetic world",
+        help="click: a file of click-model parameters; topics: a folder of MovieLens or Yahoo! Music R2; letor: a "
+        "folder of a LETOR dataset (without it, a synthetic world)",
     )
-    run.add_argument("--queries", type=int, metavar="N", help="how many queries; all of the data, or 60 synthetic ones")
-    run.add_argument("--items", type=int, default=10, metavar="L", help="items per query of the synthetic world")
-    run.add_argument("--list-size", type=int, metavar="K", help="positions; as many as items if not given")
     run.add_argument(
-        "--top", type=int, metavar="N", help="positions that regret and reward count; half of them if not given"
+        "--queries",
+        type=int,
+        metavar="N",
+        help="how many queries, or users in topics (all of the data, or 60 synthetic ones; 20 users; 100 in letor)",
     )
-    run.add_argument("--steps", type=int, default=100_000, metavar="N", help="steps of each lane")
-    run.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions of every query")
-    run.add_argument("--seed", type=int, default=0, metavar="N", help="root of all random numbers")
-    run.add_argument("--metrics", nargs="+", default=["regret"], metavar="NAME", help="what to measure")
-    run.add_argument("--records", type=int, default=200, metavar="N", help="points of a curve")
-    run.add_argument("--spacing", choices=["linear", "log"], default="linear", help="how these points lie")
-    run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+    run.add_argument("--items", type=int, metavar="L", help="click: of a synthetic query (10); topics: in all (200)")
+    run.add_argument("--list-size", type=int, metavar="K", help="positions (click: as many as items; otherwise 10)")
+    run.add_argument("--click-model", metavar="NAME", help="click: how users click, cm, dcm or pbm (cm)")
+    run.add_argument("--top", type=int, metavar="N", help="click: positions that regret and reward count (half of all)")
+    run.add_argument("--trade-off", type=float, metavar="λ", help="topics: from 0, diversity, to 1, relevance (0.5)")
+    run.add_argument(
+        "--user",
+        nargs="+",
+        metavar="NAME",
+        help="letor: perfect, navigational, informational, almost_random; several run side by side (perfect)",
+    )
+    run.add_argument("--grades", type=int, choices=[2, 3, 5], help="letor: relevance grades of the data (5)")
+    run.add_argument(
+        "--steps", type=int, metavar="N", help="steps of each lane (click 100,000; topics 10,000; letor 2,000)"
+    )
+    run.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions of every query or user (10)")
+    run.add_argument("--seed", type=int, default=0, metavar="N", help="root of all random numbers (0)")
+    run.add_argument(
+        "--metrics",
+        nargs="+",
+        metavar="NAME",
+        help="what to measure; jaxrank list has all (regret; in letor cndcg, and ndcg@10 of held-out queries)",
+    )
+    run.add_argument("--records", type=int, default=200, metavar="N", help="points of a curve (200)")
+    run.add_argument("--spacing", choices=["linear", "log"], default="linear", help="how these points lie (linear)")
+    run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
     run.add_argument("--quiet", action="store_true", help="no progress bar")
+    run.add_argument("--dry-run", action="store_true", help="only say what it will take: lanes, time, memory")
+    run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save the run there while it goes on")
+    run.add_argument(
+        "--checkpoint-every", type=_seconds_or_chunks, default=60.0, metavar="SECONDS", help='or "N chunks": host calls'
+    )
+    _add_machines(run)
 
-    plot = commands.add_parser("plot", formatter_class=as_shown, help="draw the curves of a results file")
-    plot.set_defaults(command=_plot)
+    resume = subparsers.add_parser(
+        "resume", formatter_class=as_shown, epilog=_EXIT_CODES, help="go on with a run that was saved by --checkpoint"
+    )
+    resume.set_defaults(command=commands.resume)
+    resume.add_argument("checkpoint", type=Path, metavar="FOLDER", help="what --checkpoint was")
+    resume.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_machines(resume)
+
+    sweep = subparsers.add_parser(
+        "sweep",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="run all of a TOML file: policies × hyper-parameter grids × environments, in one folder",
+        description=sweep_config.__doc__,
+        epilog="Cells that have finished are skipped on restart, an interrupted one goes on from its checkpoint; those "
+        "that fail are listed at the end.\nExit code 0, 2 for bad input or failed cells, 75 when interrupted.",
+    )
+    sweep.set_defaults(command=commands.sweep)
+    sweep.add_argument("config", type=Path, help="the TOML file, e.g. scripts/examples/sweep.toml")
+    sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go, instead of the config's own")
+    sweep.add_argument("--dry-run", action="store_true", help="only say what each cell will take: lanes, time, memory")
+    sweep.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    plot = subparsers.add_parser("plot", formatter_class=as_shown, help="draw the curves of a results file")
+    plot.set_defaults(command=commands.plot)
     plot.add_argument("file", type=Path, help="what jaxrank run left, e.g. results/run.nc")
     plot.add_argument("--metric", default="regret", metavar="NAME", help="which curve")
     plot.add_argument("--per-step", action="store_true", help="the mean per step instead of the sum so far")
     plot.add_argument("--log", action="store_true", help="logarithmic axes")
     plot.add_argument("--out", type=Path, metavar="PICTURE", help="PNG, PDF or SVG; beside the file if not given")
 
-    reproduce = commands.add_parser(
+    reproduce = subparsers.add_parser(
         "reproduce", formatter_class=as_shown, help="run a figure of a paper; leave its data, picture and table"
     )
-    reproduce.set_defaults(command=_reproduce)
-    reproduce.add_argument("figure", help="e.g. bubblerank-fig1; jaxrank list has all")
+    reproduce.set_defaults(command=commands.reproduce)
+    reproduce.add_argument(
+        "figure", nargs="+", help="e.g. bubblerank-fig1; jaxrank list has all. Figures of one experiment share its runs"
+    )
     reproduce.add_argument(
         "--scale", default="smoke", help="smoke (mostly compiling), laptop, or paper (the paper's sizes)"
     )
@@ -108,10 +189,10 @@ def _parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
     reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
 
-    fit = commands.add_parser(
+    fit = subparsers.add_parser(
         "fit", formatter_class=as_shown, help="fit a click model to a log of sessions; leave its parameters"
     )
-    fit.set_defaults(command=_fit)
+    fit.set_defaults(command=commands.fit)
     fit.add_argument("log", type=Path, help="a table of sessions (.tsv, .tsv.gz), or a log of the Yandex challenge")
     fit.add_argument("--format", choices=["table", "yandex"], default="table", help="which of the two it is")
     fit.add_argument("--model", default="pbm", metavar="NAME", help="cm, dcm, pbm, ubm, dbn or ccm")
@@ -120,10 +201,10 @@ def _parser() -> argparse.ArgumentParser:
     fit.add_argument("--out", type=Path, default=Path("params.json"), metavar="FILE", help="where the parameters go")
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
 
-    bench = commands.add_parser(
+    bench = subparsers.add_parser(
         "bench", formatter_class=as_shown, help="measure lane-steps per second against scalar loops compiled by numba"
     )
-    bench.set_defaults(command=_bench)
+    bench.set_defaults(command=commands.bench)
     bench.add_argument("--policy", nargs="+", metavar="NAME", help="which policies; all without features if not given")
     bench.add_argument("--click-model", nargs="+", default=["cm"], metavar="NAME", help="cm, dcm and pbm")
     bench.add_argument("--lanes", nargs="+", type=int, default=[1_000], metavar="N", help="how many at once")
@@ -135,228 +216,25 @@ def _parser() -> argparse.ArgumentParser:
     bench.add_argument("--no-baseline", action="store_true", help="without the scalar loops, which need numba")
     bench.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
 
-    names = commands.add_parser("list", help="list policies, click models, figures and metrics")
-    names.set_defaults(command=_list)
+    names = subparsers.add_parser("list", help="list policies, click models, figures and metrics")
+    names.set_defaults(command=commands.list_names)
     return parser
 
 
-def _run(options: argparse.Namespace) -> None:
-    import jaxrank as jr
-
-    model: Any
-    if options.data is not None and options.queries is None:
-        model = jr.datasets.yandex(options.data, options.click_model)
-    elif options.data is not None:
-        model = _first_queries(jr.datasets.yandex(options.data, options.click_model), options.queries)
-    else:
-        queries = 60 if options.queries is None else options.queries
-        model = jr.datasets.synthetic(options.click_model, queries, options.items)
-    list_size = model.attraction.shape[-1] if options.list_size is None else options.list_size
-    # Half of the list, as in the papers: of the whole list, a cascade's reward does not depend on the order.
-    top = max(1, list_size // 2) if options.top is None else options.top
-    environment = jr.ClickBandit(model, list_size=list_size, top=top)
-    policies = _policies(options.policy or ["bubblerank", "static"])
-    out = options.out / "run.nc"
-    _check_writable(options.out)
-
-    print(
-        f"{len(policies)} policies × {environment.num_queries or 1} queries × {options.seeds} seeds × "
-        f"{options.steps:,} steps in {'real' if options.data else 'synthetic'} {options.click_model} queries"
+def _add_machines(parser: argparse.ArgumentParser) -> None:
+    machines = parser.add_argument_group(
+        "machines",
+        "Lanes are spread over devices and processes; their numbers do not depend on it. Without --coordinator, "
+        "processes find each other on SLURM, Kubernetes and Cloud TPU. pydoc jaxrank.distributed has examples.",
     )
-    result = jr.compare(
-        policies,
-        environment,
-        options.steps,
-        num_seeds=options.seeds,
-        seed=options.seed,
-        metrics=tuple(options.metrics),
-        num_records=options.records,
-        spacing=options.spacing,
-        progress=not options.quiet,
+    machines.add_argument(
+        "--devices", type=int, metavar="N", help="of each process; all that are worth it if not given"
     )
-    result.attrs["data"] = str(options.data) if options.data else "synthetic"
-    jr.save(result, out)
-    print(_table(result))
-    print(f"{result.attrs['lane_steps_per_second'] / 1e6:.2f} M lane-steps/s; wrote {out}")
-    for metric in options.metrics:
-        picture = options.out / f"{metric}.png"
-        jr.plot_curves(result, metric, path=picture, per_step=metric.startswith("ndcg"))
-        print(f"wrote {picture}")
+    machines.add_argument("--distributed", action="store_true", help="this is one of several processes of one run")
+    machines.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 can be reached")
+    machines.add_argument("--num-processes", type=int, metavar="N", help="how many there are")
+    machines.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
 
 
-def _plot(options: argparse.Namespace) -> None:
-    import jaxrank as jr
-
-    out = options.out or options.file.with_name(f"{options.metric}.png")
-    if out.suffix not in (".png", ".pdf", ".svg"):
-        raise ValueError(f"--out must end in .png, .pdf or .svg; got {out}")
-    jr.plot_curves(jr.load(options.file), options.metric, path=out, per_step=options.per_step, log=options.log)
-    print(f"wrote {out}")
-
-
-def _reproduce(options: argparse.Namespace) -> None:
-    from jaxrank.experiments import Request, reproduce
-
-    request = Request(options.scale, options.data, options.out, options.bound, not options.quiet)
-    _check_writable(options.out)
-    print(f"{options.figure} at {request.scale} scale, {request.world}")
-    print(reproduce(options.figure, request).table)
-    print(f"wrote {options.out / options.figure}.nc, .png and .md")
-
-
-def _fit(options: argparse.Namespace) -> None:
-    import numpy as np
-
-    import jaxrank as jr
-
-    if options.format == "yandex":
-        log = jr.datasets.load_yandex_log(options.log, num_queries=options.queries)
-    else:
-        log = jr.datasets.load_sessions(options.log)
-        log = log if options.queries is None else log.most_frequent(options.queries)
-    split = all(query.is_test is not None for query in log.queries.values())
-    train = log.stacked("train" if split else None)
-    model = jr.click_models.fit(
-        options.model,
-        train.rankings,
-        train.clicks,
-        log.num_items,
-        queries=train.queries,
-        num_queries=len(log.queries),
-        num_iterations=options.iterations,
-        progress=not options.quiet,
-    )
-    list_size = train.rankings.shape[1]
-    jr.datasets.save_parameters(options.out, options.model, model, list(log.queries), num_items=list_size)
-    print(f"{options.model} fitted to {len(train.queries):,} sessions of {len(log.queries)} queries")
-    for name in ("train", "test") if split else (None,):
-        held = log.stacked(name)
-        measured = jr.click_models.evaluate(model, held.rankings, held.clicks, queries=held.queries)
-        ranks = " ".join(f"{p:.3f}" for p in np.asarray(measured.perplexity_at))
-        print(f"{name or 'all'}: log-likelihood {measured.log_likelihood:.4f}, perplexity {measured.perplexity:.4f}")
-        print(f"{name or 'all'}: perplexity by rank {ranks}")
-    print(f"wrote {options.out}")
-
-
-def _bench(options: argparse.Namespace) -> None:
-    from importlib.util import find_spec
-
-    from jaxrank import bench
-
-    if not options.no_baseline and find_spec("numba") is None:
-        raise ValueError("the baseline needs numba (pip install 'jaxrank[bench]'); or give --no-baseline")
-    for name, numbers in (("lanes", options.lanes), ("items", options.items), ("repeat", [options.repeat])):
-        if min(numbers) < 1:
-            raise ValueError(f"--{name} must be at least 1; got {min(numbers)}")
-    if not 1 <= options.list_size <= min(options.items):
-        raise ValueError(f"--list-size must be from 1 to {min(options.items)} items; got {options.list_size}")
-    if min(options.devices) < 0:
-        raise ValueError(f"--devices must be at least 0; got {min(options.devices)}")
-    for kind, given, known in (
-        ("policy", options.policy or (), bench.FEATURE_FREE),
-        ("click-model", options.click_model, ("cm", "dcm", "pbm")),
-    ):
-        for name in given:
-            if name not in known:
-                raise ValueError(f"--{kind} must be among {', '.join(known)}; got {name!r}")
-    cells = [
-        bench.Cell(policy, model, lanes, items, options.list_size, devices, late)
-        for items in options.items
-        for model in options.click_model
-        for policy in options.policy or bench.policies_for(model)
-        for devices in options.devices
-        for lanes in options.lanes
-        for late in ([False, True] if options.late else [False])
-    ]
-    rows, paths = [], []
-    for cell in cells:
-        row = bench.measure(cell, options.repeat, baseline=not options.no_baseline)
-        rows.append(row)
-        print(bench.table([row]).splitlines()[-1] if len(rows) > 1 else bench.table([row]), flush=True)
-        paths = bench.write(rows, options.out)  # after each one: what was measured is kept
-    for path in paths:
-        print(f"wrote {path}")
-
-
-def _list(options: argparse.Namespace) -> None:
-    from jaxrank import registry
-
-    for kind, title in (("policy", "Policies"), ("click_model", "Click models")):
-        print(f"{title}:")
-        for name in registry.available(kind):
-            factory = registry.factory(name, kind)
-            fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()
-            signature = ", ".join(f.name for f in fields if f.init)
-            summary = (factory.__doc__ or "").strip().split("\n")[0]
-            print(f"  {f'{name}({signature})':44} {summary}")
-    from jaxrank.experiments import FIGURES
-
-    print("Figures:")
-    for name, figure in FIGURES.items():
-        print(f"  {name:44} {(figure.__doc__ or '').strip().split(chr(10))[0]}")
-    print("Metrics of a click bandit:")
-    print("  regret, reward, violations, misordered, ndcg, ndcg@1, ndcg@2, …, clicks")
-    print("Metrics of a topic bandit:")
-    print("  regret, reward, coverage, similarity")
-    print("Metrics of a query stream:")
-    print("  ndcg, cndcg, regret, clicks")
-
-
-def _policies(specifications: Sequence[str]) -> dict[str, Any]:
-    """{label: policy}: the class name, or the specification where two policies have one class."""
-    from jaxrank.registry import make
-
-    made = []
-    for text in specifications:
-        name, _, settings = text.partition(":")
-        made.append((text, make(name, **_settings(text, settings))))
-    classes = [type(policy).__name__ for _, policy in made]
-    labels = [c if classes.count(c) == 1 else text for c, (text, _) in zip(classes, made, strict=True)]
-    if len(set(labels)) < len(labels):
-        raise ValueError(f"--policy must not be given twice with the same options; got {' '.join(specifications)}")
-    return dict(zip(labels, (policy for _, policy in made), strict=True))
-
-
-def _settings(text: str, settings: str) -> dict[str, Any]:
-    parsed = {}
-    for setting in filter(None, settings.split(",")):
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"--policy must look like name:option=value,option=value; got {text!r}")
-        try:
-            parsed[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            parsed[key] = value
-    return parsed
-
-
-def _first_queries(model: Any, count: int) -> Any:
-    available = model.attraction.shape[0]
-    if not 1 <= count <= available:
-        raise ValueError(f"--queries must be from 1 to the {available} of the data; got {count}")
-    return take_instances(model, slice(count))
-
-
-def _check_writable(folder: Path) -> None:
-    """Before the work, not after it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"--out must be a folder that can be made; cannot make {folder}: {error.strerror}") from None
-    if not os.access(folder, os.W_OK):
-        raise ValueError(f"--out must be a folder that can be written; cannot write {folder}")
-
-
-def _table(result: Any) -> str:
-    """Final means and standard errors, a line for each policy."""
-    from jaxrank.results import mean_and_error
-
-    metrics = list(result.data_vars)
-    lines = [f"{'policy':28}" + "".join(f"{metric:>26}" for metric in metrics)]
-    for policy in result["policy"].values:
-        cells = []
-        for metric in metrics:
-            mean, error = mean_and_error(result[metric].sel(policy=policy).isel(step=-1))
-            cells.append(f"{float(mean):,.1f} ± {float(error):,.1f}".rjust(26))
-        lines.append(f"{policy:28}" + "".join(cells))
-    return "\n".join(lines)
+def _seconds_or_chunks(text: str) -> float | str:
+    return text if "chunk" in text else float(text)

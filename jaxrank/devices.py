@@ -32,10 +32,23 @@ def lane_mesh(num_lanes: int, mesh: Mesh | None, has_features: bool) -> Mesh:
     Items with features mean products of matrices, which XLA spreads over its own threads: several CPU devices would
     share these, and may wait for each other for ever (seen with jaxlib 0.10). So such runs have one CPU device.
     """
-    devices = np.array(jax.devices()) if mesh is None else mesh.devices.ravel()
+    own = jax.process_index()  # with several processes, each has its own lanes
+    devices = np.array([d for d in (jax.devices() if mesh is None else mesh.devices.flat) if d.process_index == own])
     if mesh is None and devices[0].platform == "cpu":
         devices = devices[: 1 if has_features else max(1, num_lanes // _LANES_PER_CORE)]
     return Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def first_devices(count: int) -> Mesh:
+    """A mesh of so many devices of this process; CPU devices are made where that is still possible."""
+    if count < 1:
+        raise ValueError(f"devices must be at least 1; got {count}")
+    with contextlib.suppress(RuntimeError):  # if the backend has started
+        jax.config.update("jax_num_cpu_devices", count)
+    devices = jax.local_devices()
+    if count > len(devices):
+        raise ValueError(f"devices must be at most the {len(devices)} there are; got {count}")
+    return Mesh(np.array(devices[:count]), (AXIS,), axis_types=(AxisType.Auto,))
 
 
 def _num_cores() -> int:

@@ -2,13 +2,23 @@
 
 import jax.numpy as jnp
 
-from jaxrank.ranking import inversions
+from jaxrank.ranking import inversions, lookup
 from jaxrank.types import Array
 
 
 def dcg(gains: Array) -> Array:
     """float[K]: DCG@1, …, DCG@K of gains in list order, Σ gain_k / log₂(k + 1) (BubbleRank, App. B)."""
     return jnp.cumsum(gains / jnp.log2(jnp.arange(gains.shape[0]) + 2.0))
+
+
+def ndcg(ranking: Array, gains: Array, where: Array | None = None) -> Array:
+    """float[]: NDCG at K of a ranking, hard [K] or soft [K, L], from the gains [L] of the items that there are.
+
+    Of a soft ranking: with the expected gain of every position. 0 if nothing has a gain.
+    """
+    gains = gains if where is None else jnp.where(where, gains, 0)
+    ideal = dcg(jnp.sort(gains, descending=True)[: ranking.shape[0]])[-1]
+    return jnp.where(ideal > 0, dcg(lookup(gains, ranking))[-1] / jnp.where(ideal > 0, ideal, 1), 0)
 
 
 def relevance_gain(grades: Array, gain: str = "exponential") -> Array:

@@ -1,6 +1,7 @@
 """Float arithmetic that has to be careful."""
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import NamedTuple
 
 import jax
@@ -55,6 +56,18 @@ def any_above(flags: Array) -> Array:
     for k in range(size - 1):
         found |= flags[k] & (k < positions)
     return lane_vector(found)
+
+
+def largest(values: Array) -> Array:
+    """The maximum of a vector, a piece at a time: XLA splits longer reductions its own way, which is not over lanes."""
+    return reduce(jnp.maximum, (jnp.max(values[i : i + SHORT], axis=0) for i in range(0, values.shape[0], SHORT)))
+
+
+def any_of(flags: Array) -> Array:
+    """bool[]: is any of the flags, [n] or [m, n], set? A piece at a time, as ``largest``."""
+    while flags.ndim:
+        flags = largest(lane_vector(flags))
+    return flags
 
 
 def product_gap(better: Vector, worse: Vector, difference: Vector) -> Array:

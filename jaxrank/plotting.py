@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrank.results import atomic_path, mean_and_error
+from jaxrank.files import atomic_path
+from jaxrank.results import mean_and_error
 from jaxrank.results import per_step as per_step_means
 
 if TYPE_CHECKING:
@@ -101,6 +102,18 @@ def plot_curves(
         with atomic_path(path) as temporary:
             ax.get_figure(root=True).savefig(temporary, dpi=150)  # type: ignore[union-attr]
     return ax
+
+
+def plot_panels(result: "xarray.Dataset", metric: str, dim: str, path: str | os.PathLike[str], **options: Any) -> None:
+    """``plot_curves`` for each value of ``dim``, side by side."""
+    from matplotlib.figure import Figure
+
+    values = result[dim].values
+    figure = Figure(figsize=(4 * len(values), 3.4), layout="constrained")
+    for ax, value in zip(np.atleast_1d(figure.subplots(1, len(values))), values, strict=True):
+        plot_curves(result.sel({dim: value}), metric, ax=ax, title=str(value), **options)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def _describe(dim: Any, value: Any) -> str:

@@ -15,6 +15,8 @@ from jaxrank.policies._online import best_documents
 from jaxrank.pytrees import array, derived, pytree, static
 from jaxrank.types import Array
 
+_QUERIES = 32  # that a probe looks at together
+
 
 @pytree
 class OfflineNDCG:
@@ -44,7 +46,8 @@ class OfflineNDCG:
         return jnp.sum(ndcg) / jnp.maximum(jnp.sum(relevant), 1)
 
     def _by_query(self, function: Any) -> Array:
-        return jax.vmap(function)(jnp.arange(self.queries.num_queries))
+        # A few queries at a time: all of them, padded to the largest one, may not fit into memory.
+        return jax.lax.map(function, jnp.arange(self.queries.num_queries), batch_size=_QUERIES)
 
     def _grades(self, index: Array) -> Array:
         return self.queries.grades[self.queries.rows(index)[0]]

@@ -14,6 +14,7 @@ grad and pickle do) never runs the checks, so a tree of gradients or of tracers 
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Literal, TypeVar, dataclass_transform
 
 import jax
@@ -64,7 +65,7 @@ def pytree(cls: type[T]) -> type[T]:
     """Makes ``cls`` a frozen dataclass and a pytree.
 
     Two optional methods: ``_validate(self)`` checks fields against each other, ``_derive(self)`` returns a dict of
-    the derived leaves.
+    the derived leaves, in operations that can be compiled.
     """
     cls.__post_init__ = _post_init  # type: ignore[attr-defined]
     cls.__repr__ = _repr  # type: ignore[method-assign]
@@ -146,8 +147,14 @@ def _post_init(self: Any) -> None:
     if hasattr(self, "_validate"):
         self._validate()
     if hasattr(self, "_derive"):
-        for name, value in self._derive().items():
+        for name, value in _compiled_derive(type(self))(self).items():  # type: ignore[arg-type]
             object.__setattr__(self, name, value)
+
+
+@cache
+def _compiled_derive(cls: Any) -> Callable[[Any], dict[str, Any]]:
+    """One program, kept between processes, where its operations one by one would be a hundred."""
+    return jax.jit(cls._derive)
 
 
 def _checked_array(name: str, value: Any, metadata: Any) -> Any:

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
 
+from jaxrank.batching import lane_vector
 from jaxrank.types import Array, Key
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -137,3 +138,29 @@ def coin_flips(key: Key, num: int) -> Array:
     words = jax.random.bits(key, (math.ceil(num / 32),), jnp.uint32)
     flips = [words[i] >> jnp.arange(min(32, num - 32 * i), dtype=jnp.uint32) for i in range(words.shape[0])]
     return (jnp.concatenate(flips) & 1).astype(bool)
+
+
+def beta(key: Key, a: Array, b: Array) -> Array:
+    """A sample of Beta(a, b), elementwise, for a, b ≥ 1: by two gamma variates, all lanes and items at once.
+
+    Marsaglia and Tsang (ACM TOMS 26, 2000) accept 19 of 20 tries. JAX's sampler asks for a key of its own for every
+    variate, which takes several times as long.
+    """
+    d = lane_vector(jnp.stack([a, b]) - 1 / 3)
+    c = lane_vector(1 / jnp.sqrt(9 * d))
+
+    def some_are_missing(carry: tuple[Array, Array, Array]) -> Array:
+        return ~jnp.all(carry[2])
+
+    def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        number, gamma, done = carry
+        normal_key, uniform_key = jax.random.split(jax.random.fold_in(key, number))
+        x = jax.random.normal(normal_key, d.shape, d.dtype)
+        u = jax.random.uniform(uniform_key, d.shape, d.dtype)
+        w = c * x * (3 + c * x * (3 + c * x))  # v − 1 for v = (1 + c·x)³, which keeps its digits where v is close to 1
+        accepted = (w > -1) & (jnp.log(u) < x**2 / 2 + d * (jnp.log1p(jnp.maximum(w, -0.999999)) - w))
+        return number + 1, lane_vector(jnp.where(done, gamma, d * (1 + w))), lane_vector(done | accepted)
+
+    first = (jnp.int32(0), jnp.zeros_like(d), jnp.zeros(d.shape, bool))
+    _, gamma, _ = jax.lax.while_loop(some_are_missing, attempt, first)
+    return gamma[0] / (gamma[0] + gamma[1])

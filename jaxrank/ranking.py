@@ -1,20 +1,27 @@
 """Small operations on rankings: look-ups, sorting, counting.
 
+A ranking is hard, int32[K], or soft, float[K, L] (``jaxrank.relax``): row k has the weights of the items at position k.
+
 Lists are short, so comparing everything with everything, one item after the other over whole vectors, beats gathers,
 sorts and reductions: it is elementwise, XLA fuses it, and it runs as vector code over lanes. Long ones gather and sort.
 """
 
-from functools import reduce
-
+import jax
 import jax.numpy as jnp
 
 from jaxrank.batching import lane_vector
-from jaxrank.numerics import SHORT, ordered_sum
+from jaxrank.numerics import SHORT, largest, ordered_sum
 from jaxrank.types import Array
 
 
+def is_soft(ranking: Array) -> bool:
+    return jnp.issubdtype(ranking.dtype, jnp.floating)
+
+
 def lookup(values: Array, index: Array) -> Array:
-    """values[index] for ``values`` [L] and ``index`` of any shape."""
+    """values[index] for ``values`` [L] and ``index`` of any shape; of a soft ranking [K, L], the mean of each row."""
+    if is_soft(index):
+        return jnp.dot(index, values, precision=jax.lax.Precision.HIGHEST)
     if values.shape[0] > SHORT:
         return values[index]
     found = jnp.zeros(index.shape, values.dtype)
@@ -26,15 +33,16 @@ def lookup(values: Array, index: Array) -> Array:
 def top_items(scores: Array, list_size: int, words: Array | None = None) -> Array:
     """int32[list_size]: the items of the highest scores [L], best first; equal scores in item order.
 
-    With random ``words`` uint32[L], ties are broken at random: the larger word comes first (short lists compare their
-    upper 27 bits and then the item).
+    With random ``words`` uint32[L], ties are broken at random: the larger word comes first (compared without its lowest
+    bits, as many as an item's number takes, and then by the item).
     """
     num_items = scores.shape[0]
-    if num_items > SHORT and list_size > SHORT:
+    is_word = scores.dtype.itemsize == 4
+    if num_items > SHORT and (list_size > SHORT or not is_word):
         if words is None:
             return jnp.argsort(scores, descending=True, stable=True)[:list_size].astype(jnp.int32)
         return jnp.lexsort((~words, -scores))[:list_size].astype(jnp.int32)
-    if num_items > SHORT:
+    if list_size and num_items > min(SHORT, 2 * list_size) and is_word:
         return _select(scores, list_size, words)
     items = jnp.arange(num_items, dtype=jnp.int32)
     scores = lane_vector(scores)
@@ -48,26 +56,32 @@ def top_items(scores: Array, list_size: int, words: Array | None = None) -> Arra
 
 
 def _select(scores: Array, list_size: int, words: Array | None) -> Array:
-    """``top_items`` by taking the best item so many times: for a few of many, far cheaper than sorting them all."""
+    """``top_items`` by taking the best item so many times: for a few of many, far cheaper than sorting them all.
+
+    On integers: their maximum is one instruction, where that of floats has to think of NaN.
+    """
     num_items = scores.shape[0]
-    items, left = jnp.arange(num_items, dtype=jnp.int32), jnp.ones(num_items, bool)
-    lowest = -jnp.inf if jnp.issubdtype(scores.dtype, jnp.floating) else jnp.iinfo(scores.dtype).min
-    scores = lane_vector(scores)
-    ranking = []
+    bits = num_items.bit_length()
+    tie = num_items - jnp.arange(num_items, dtype=jnp.int32)  # all different and above 0, the item in the lowest bits
+    if words is not None:
+        tie |= (words >> (bits + 1) << bits).astype(jnp.int32)
+    key, tie = lane_vector(_ordered_integers(scores)), lane_vector(tie)
+    taken = []
     for _ in range(list_size):
-        equal = left & (scores == _largest(jnp.where(left, scores, lowest)))
-        if words is not None:
-            equal &= words == _largest(jnp.where(equal, words, 0))
-        item = num_items - 1 - _largest(jnp.where(equal, num_items - 1 - items, -1))  # the first of them
-        left = lane_vector(left & (items != item))
-        ranking.append(item)
-    return lane_vector(jnp.stack(ranking))
+        best = largest(jnp.where(tie > 0, key, jnp.iinfo(jnp.int32).min))
+        taken.append(largest(jnp.where(key == best, tie, 0)))
+        tie = lane_vector(jnp.where(tie == taken[-1], 0, tie))  # 0: taken
+    return lane_vector(num_items - (jnp.stack(taken) & (2**bits - 1)))
 
 
-def _largest(values: Array) -> Array:
-    """The maximum, a piece at a time: XLA splits longer reductions its own way, which is not over lanes."""
-    values = lane_vector(values)
-    return reduce(jnp.maximum, (jnp.max(values[i : i + SHORT]) for i in range(0, values.shape[0], SHORT)))
+def _ordered_integers(scores: Array) -> Array:
+    """int32[L]: in the order of the scores, of 32 bits each, and equal where they are."""
+    if scores.dtype == jnp.int32:
+        return scores
+    if scores.dtype == jnp.uint32:
+        return jax.lax.bitcast_convert_type(scores ^ jnp.uint32(2**31), jnp.int32)
+    bits = jax.lax.bitcast_convert_type(scores + 0.0, jnp.int32)  # + 0: −0 is 0
+    return bits ^ ((bits >> 31) & (2**31 - 1))
 
 
 def best_item(scores: Array, words: Array) -> Array:
@@ -94,12 +108,22 @@ def items_by_place(place: Array, list_size: int) -> Array:
 def shuffle(words: Array, group: Array, num_groups: int, list_size: int) -> Array:
     """int32[list_size]: the first items in the order of their groups [L], each group in the order of random ``words``.
 
-    The group fills the highest bits of a word and the item's random word the others: one comparison per pair, where
-    breaking ties takes three.
+    The group, at most ``num_groups``, fills the highest bits of a word and the item's random word the others: one
+    comparison per pair, where breaking ties takes three. For a few of many, the item's number fills the lowest bits, if
+    that leaves 16 for the random word.
     """
-    bits = num_groups.bit_length()
-    order = (group.astype(jnp.uint32) << (32 - bits)) | (words >> bits)
-    return top_items(~order, list_size)
+    num_items, bits = words.shape[0], num_groups.bit_length()
+    order = ~((group.astype(jnp.uint32) << (32 - bits)) | (words >> bits))
+    item_bits = num_items.bit_length()
+    if num_items <= 2 * list_size or bits + item_bits > 16:
+        return top_items(order, list_size)
+    tie = num_items - jnp.arange(num_items, dtype=jnp.uint32)  # all different and above 0
+    key = lane_vector(_ordered_integers(order & ~jnp.uint32(2**item_bits - 1) | tie))
+    taken = []
+    for _ in range(list_size):
+        taken.append(largest(key))
+        key = lane_vector(jnp.where(key == taken[-1], jnp.iinfo(jnp.int32).min, key))
+    return lane_vector(num_items - (jnp.stack(taken) & (2**item_bits - 1)))
 
 
 def by_item(ranking: Array, values: Array, num_items: int) -> Array:

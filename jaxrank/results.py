@@ -1,9 +1,9 @@
 """Curves as xarray: labelled, averaged with standard errors, saved and loaded."""
 
-import contextlib
+import hashlib
+import io
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,16 +11,21 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxrank.files import atomic_path
 from jaxrank.pytrees import leaf_axes
 from jaxrank.version import __version__
 
 if TYPE_CHECKING:
     import xarray
 
+_SEAL = b"jaxrank sha256 "
+
 
 def from_curves(
     curves: Mapping[str, np.ndarray],
     *,
+    lanes: np.ndarray,
+    grid: tuple[int, int, int],
     policy: Any,
     environment: Any,
     instances: np.ndarray | None,
@@ -30,27 +35,29 @@ def from_curves(
     num_steps: int,
     wall_time: float,
 ) -> "xarray.Dataset":
-    """A dataset of curves [setting, instance, seed, step], without the axes that are not there.
+    """A dataset of curves [lane, step] of the ``lanes`` of these numbers in a ``grid`` of (setting, instance, seed).
 
-    What probes saw may have more axes, which are called after it: ``<name>_0``, ``<name>_1``, ….
+    Its dimensions are those of the grid that the run has; or, if it has only some of the lanes, ``lane``. What probes
+    saw may have more axes, which are called after it: ``<name>_0``, ``<name>_1``, ….
     """
     import xarray
 
-    swept = _swept(policy)
-    dims: list[str] = []
-    coords: dict[str, Any] = {}
-    keep: list[Any] = []
-    if swept:  # one field: its name is the dimension; several, swept together: "setting"
-        dims.append(next(iter(swept)) if len(swept) == 1 else "setting")
-        coords |= {name: (dims[0], values) for name, values in swept.items()}
-    keep.append(slice(None) if swept else 0)
-    if instances is not None:
-        dims.append(environment.instance_dim)
-        coords[environment.instance_dim] = instances
-    keep.append(slice(None) if instances is not None else 0)
-    dims += ["seed", "step"]
-    coords |= {"seed": seeds, "step": steps}
-    num_lanes = int(np.prod(next(iter(curves.values())).shape[:3]))
+    swept = _swept(policy)  # one field: its name is the dimension; several, swept together: "setting"
+    axes: list[tuple[str, dict[str, np.ndarray]] | None] = [
+        (next(iter(swept)) if len(swept) == 1 else "setting", swept) if swept else None,
+        (environment.instance_dim, {environment.instance_dim: instances}) if instances is not None else None,
+        ("seed", {"seed": seeds}),
+    ]
+    coords: dict[str, Any] = {"step": steps}
+    if whole := lanes.size == np.prod(grid):
+        dims = [axis[0] for axis in axes if axis]
+        coords |= {name: (axis[0], values) for axis in axes if axis for name, values in axis[1].items()}
+    else:
+        dims = ["lane"]
+        coords["lane"] = lanes
+        for axis, index in zip(axes, np.unravel_index(lanes, grid), strict=True):
+            coords |= {name: ("lane", values[index]) for name, values in axis[1].items()} if axis else {}
+    shape = [size for axis, size in zip(axes, grid, strict=True) if axis] if whole else [lanes.size]
     attributes = {
         "policy": repr(policy),
         "environment": repr(environment),
@@ -60,10 +67,13 @@ def from_curves(
         "jax_version": jax.__version__,
         "devices": ", ".join(sorted(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())),
         "wall_time_seconds": wall_time,
-        "lane_steps_per_second": num_lanes * num_steps / wall_time,
+        "lane_steps_per_second": lanes.size * num_steps / wall_time,
     }
     variables = {
-        name: ([*dims, *(f"{name}_{axis}" for axis in range(curve.ndim - 4))], curve[tuple(keep)])
+        name: (
+            [*dims, "step", *(f"{name}_{axis}" for axis in range(curve.ndim - 2))],
+            curve.reshape(*shape, *curve.shape[1:]),
+        )
         for name, curve in curves.items()
     }
     return xarray.Dataset(variables, coords, attributes)
@@ -111,9 +121,14 @@ def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
 
 
 def save(result: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
-    """Writes a result as netCDF: to a temporary name first, then renamed, so that no half file is ever seen."""
+    """Writes a result as netCDF: to a temporary name first, then renamed, so that no half file is ever seen.
+
+    The bytes are made in memory and sealed with their checksum: on a full disk or a damaged file, the HDF5 library
+    under netCDF can take the whole process down.
+    """
+    content = bytes(result.to_netcdf(engine="h5netcdf"))
     with atomic_path(path) as temporary:
-        result.to_netcdf(temporary, engine="h5netcdf")
+        Path(temporary).write_bytes(content + _seal(content))
     return Path(path)
 
 
@@ -125,36 +140,20 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
     if not path.is_file():
         raise ValueError(f"path must be a results file; there is none at {path}")
     try:
-        with xarray.open_dataset(path, engine="h5netcdf") as file:
-            return file.load()
+        whole = path.read_bytes()
+        content, seal = whole[: -len(_seal(b""))], whole[-len(_seal(b"")) :]
+        if not seal.startswith(_SEAL):
+            raise ValueError("it is incomplete, or another's netCDF file, which xarray.open_dataset may read")
+        if seal != _seal(content):
+            raise ValueError("it is damaged; its checksum does not fit")
+        return xarray.load_dataset(io.BytesIO(content), engine="h5netcdf")
     except (OSError, KeyError, ValueError) as error:
-        raise ValueError(f"path must be a netCDF file written by jaxrank; cannot read {path}: {error}") from None
+        raise ValueError(f"path must be a results file written by jaxrank; cannot read {path}: {error}") from None
 
 
-@contextlib.contextmanager
-def atomic_path(path: str | os.PathLike[str]):
-    """A temporary name beside ``path``; renamed to it if the block succeeds, removed if not."""
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    except OSError as error:
-        raise ValueError(f"path must be writable; cannot write {path}: {error.strerror}") from None
-    os.close(handle)
-    try:
-        yield temporary
-        os.chmod(temporary, 0o666 & ~_umask())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+def _seal(content: bytes) -> bytes:
+    """Follows the netCDF bytes, whose readers do not look beyond their own end."""
+    return _SEAL + hashlib.sha256(content).digest()
 
 
 def _swept(policy: Any) -> dict[str, np.ndarray]:

@@ -6,8 +6,10 @@
 Each check raises an AssertionError that says which claim failed.
 """
 
+import contextlib
 import dataclasses
 import itertools
+import tempfile
 from typing import Any
 
 import jax
@@ -30,7 +32,8 @@ def check_policy(policy: Policy, environment: Environment | None = None) -> None
     """Checks a policy in ``environment``: by default in two small position-based worlds, K = L and K < L.
 
     Valid lists; states of stable shape and type, and finite; jit = eager; vmap = loop; one compilation for all runs
-    of a shape; a chunked run = a straight one, bit for bit; a lane alone = that lane among many.
+    of a shape; a chunked run, and one that was stopped and goes on from its checkpoint, = a straight one, bit for bit;
+    a lane alone = that lane among many.
     """
     if getattr(policy, "horizon", _STEPS) is None:
         policy = dataclasses.replace(policy, horizon=_STEPS)  # type: ignore[type-var]
@@ -120,10 +123,12 @@ def _check_steps(policy: Policy, environment: Environment) -> None:
     leaves, structure = jax.tree.flatten(environment)
     axes = leaf_axes(environment)
 
+    def offer(leaves, key):
+        return jax.tree.unflatten(structure, leaves).query(random.step_keys(key, jnp.int32(0))[0], jnp.int32(0))
+
+    @jax.jit
     def init(leaves, key):
-        query_key, _, _, init_key = random.step_keys(key, jnp.int32(0))
-        env = jax.tree.unflatten(structure, leaves)
-        return policy.init(init_key, env.query(query_key, jnp.int32(0)))
+        return policy.init(random.step_keys(key, jnp.int32(0))[3], offer(leaves, key))
 
     def step(leaves, key, state, t):
         query_key, rank_key, click_key, update_key = random.step_keys(key, t)
@@ -135,7 +140,7 @@ def _check_steps(policy: Policy, environment: Environment) -> None:
 
     keys = jax.vmap(lambda i: random.lane_key(random.root_key(0), i, jnp.int32(0)))(jnp.arange(lanes))
     one_lane = [jax.tree.leaves(take_instances(environment, i)) for i in range(lanes)]
-    sizes = [jax.tree.unflatten(structure, lane).query(keys[0], jnp.int32(0)) for lane in one_lane]
+    size = jax.eval_shape(offer, one_lane[0], keys[0])
 
     jit_step, jit_vmap_step = jax.jit(step), jax.jit(jax.vmap(step, in_axes=(axes, 0, 0, None)))
     batch = jax.vmap(init, in_axes=(axes, 0))(leaves, keys)
@@ -147,7 +152,7 @@ def _check_steps(policy: Policy, environment: Environment) -> None:
         batch, rankings = jit_vmap_step(leaves, keys, batch, t)
         for i in range(lanes):
             single[i], ranking = jit_step(one_lane[i], keys[i], single[i], t)
-            _check_ranking(ranking, sizes[i].num_items, sizes[i].list_size, f"the list at step {number}")
+            _check_ranking(ranking, size.num_items, size.list_size, f"the list at step {number}")
             _claim(np.array_equal(ranking, rankings[i]), f"vmap = loop: the lists of lane {i} at step {number}")
             _claim_equal(_lane(batch, i), single[i], f"vmap = loop: the states of lane {i} after step {number}")
         _claim(_types(single[0]) == _types(before), f"the state keeps its shapes and types at step {number}")
@@ -170,11 +175,30 @@ def _check_runs(policy: Policy, environment: Environment) -> None:
     chunked = simulate(policy, environment, _STEPS, **options, chunk_intervals=1)["regret"]
     _claim(np.array_equal(chunked.values, straight.values), "a chunked run equals a straight one, bit for bit")
 
+    def stop(step: int) -> None:
+        if step >= _STEPS // 2:
+            raise _StoppedError
+
+    steps: list[int] = []
+    with tempfile.TemporaryDirectory() as folder:
+        saving: dict[str, Any] = {"chunk_intervals": 1, "checkpoint_dir": folder, "checkpoint_every": "1 chunk"}
+        with contextlib.suppress(_StoppedError):
+            simulate(policy, environment, _STEPS, **options | saving | {"progress": stop})
+        resumed = simulate(policy, environment, _STEPS, **options | saving | {"progress": steps.append}, resume=True)[
+            "regret"
+        ]
+    _claim(steps[0] >= _STEPS // 2, "a run goes on from its checkpoint")
+    _claim(np.array_equal(resumed.values, straight.values), "a resumed run equals a straight one, bit for bit")
+
     dim = environment.instance_dim
     instances = None if dim not in straight.dims else [straight.sizes[dim] - 1]
     alone = simulate(policy, environment, _STEPS, **options, instances=instances, seeds=[1])["regret"]
     among = straight.sel({"seed": [1]} | ({} if instances is None else {dim: instances}))
     _claim(np.allclose(alone, among, rtol=1e-6, atol=1e-6), "a lane alone equals that lane among many")
+
+
+class _StoppedError(Exception):
+    """Ends a run half-way."""
 
 
 def _check_ranking(ranking: Any, num_items: int, list_size: int, what: str) -> None:
@@ -222,7 +246,8 @@ def _claim_equal(left: Any, right: Any, claim: str) -> None:
         close = (
             np.allclose(a, b, rtol=1e-5, atol=1e-6) if jnp.issubdtype(a.dtype, jnp.floating) else np.array_equal(a, b)
         )
-        _claim(close, f"{claim}: {a} and {b}")
+        if not close:  # saying what differs takes longer than looking
+            raise AssertionError(f"{claim}: {a} and {b}")
 
 
 def _claim(holds: Any, claim: str) -> None:

@@ -33,7 +33,14 @@ class Query:
 
 @runtime_checkable
 class ClickModel(Protocol):
-    """How a user reads a list."""
+    """How a user reads a list.
+
+    Probabilities and rewards are also defined for a soft ranking, float[K, L] (``jaxrank.relax``): those of a list
+    whose positions draw their items independently, position k from row k. That is the multilinear extension of the
+    values at hard rankings, and equal to them at one-hot rows. In the position-based model, whose reward is a sum over
+    positions, it is the exact expectation under any distribution over rankings with these marginals; in the others it
+    ignores that a list shows an item once.
+    """
 
     def sample(self, key: Key, ranking: Array) -> Array:
         """bool[K]: clicks on ``ranking``."""

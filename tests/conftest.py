@@ -16,3 +16,10 @@ def real_data():
     if not folder or not Path(folder).is_dir():
         pytest.skip("real data: set JAXRANK_DATA to the folder that holds yandex-click-models and the others")
     return Path(folder)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_functions():
+    """Compiled code stays mapped until JAX forgets it, and Linux allows a process 65,530 maps: the suite needs more."""
+    yield
+    jax.clear_caches()

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrank import random
+from jaxrank.pytrees import num_instances, take_instances
 
 
 def record(policy, environment, num_steps, *, seed=0, draws=None, statistics=None):
@@ -38,3 +40,27 @@ def record(policy, environment, num_steps, *, seed=0, draws=None, statistics=Non
     return SimpleNamespace(
         rankings=rankings, clicks=clicks, draws=drawn, statistics=stats, first=SimpleNamespace(**first)
     )
+
+
+def run_lanes(policy, environment, num_steps):
+    """The (states, lists) of all instances' lanes under one vmap, having seen that each does the same alone."""
+    numbers = jnp.arange(num_instances(environment))
+
+    def run(number):
+        one = take_instances(environment, number)
+        lane = random.lane_key(random.root_key(0), number, jnp.int32(0))
+
+        def step(state, t):
+            _, rank_key, click_key, update_key = random.step_keys(lane, t)
+            query = one.query(None, t)
+            ranking = policy.rank(rank_key, state, query)
+            clicks = one.clicks(click_key, query, ranking)
+            return policy.update(update_key, state, query, ranking, clicks), ranking
+
+        state = policy.init(lane, one.query(None, jnp.int32(0)))
+        return jax.lax.scan(step, state, jnp.arange(1, num_steps + 1, dtype=jnp.int32))
+
+    vmapped = jax.jit(jax.vmap(run))(numbers)
+    single = jax.tree.map(lambda *lanes: jnp.stack(lanes), *map(jax.jit(run), numbers))
+    jax.tree.map(np.testing.assert_array_equal, vmapped, single)
+    return vmapped

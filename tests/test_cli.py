@@ -31,6 +31,27 @@ def test_run_takes_several_policies_with_options(tmp_path):
     assert labels == ["bubblerank:delta=0.5", "bubblerank:delta=0.01,horizon=9", "RandomRanking"]
 
 
+def test_run_finds_the_world_of_rankers_and_draws_each_user(tmp_path, capsys):
+    options = ["--queries", "4", "--steps", "20", "--seeds", "2", "--user", "perfect", "navigational"]
+    assert main(["run", "--policy", "pdgd", "--policy", "mgd", *options, "--out", str(tmp_path)]) == 0
+    result = jr.load(tmp_path / "run.nc")
+    assert list(result.data_vars) == ["cndcg", "ndcg@10"]
+    assert result["user"].values.tolist() == ["perfect", "navigational"]
+    assert result["ndcg@10"].max() <= 1 and (result["ndcg@10"] > 0).all()
+    for picture in ("cndcg.png", "ndcg@10.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert "stream of 4 synthetic queries, clicked by perfect and navigational users" in printed
+    assert "MGD navigational" in printed
+
+
+def test_run_finds_the_world_of_topics(tmp_path, capsys):
+    options = ["--queries", "3", "--items", "12", "--list-size", "4", "--trade-off", "0.3", "--steps", "20"]
+    assert main(["run", "--policy", "cascade_hybrid", "--policy", "static", *options, "--out", str(tmp_path)]) == 0
+    assert jr.load(tmp_path / "run.nc")["regret"].sizes["user"] == 3
+    assert "3 users of synthetic ratings of 12 items" in capsys.readouterr().out
+
+
 def test_plot_draws_a_results_file_again(tmp_path):
     assert main(["run", *SMALL, "--out", str(tmp_path)]) == 0
     out = tmp_path / "again.svg"
@@ -63,7 +84,16 @@ def test_version_and_module_entry_point():
         (["run", "--items", "4", "--list-size", "5"], "list_size must be an integer from 1 to 4 items; got 5"),
         (["run", "--metrics", "fun"], "metrics must be among regret"),
         (["run", "--data", "/nowhere"], "there is none at /nowhere"),
-        (["run", "--out", "/proc/nowhere"], "--out must be a folder that can be made"),
+        (["run", "--policy", "pairrank", "--policy", "bubblerank"], "policies for one world; PairRank and BubbleRank"),
+        (["run", "--policy", "bubblerank", "--world", "letor"], "--policy BubbleRank needs --world click"),
+        (["run", "--policy", "pdgd", "--click-model", "cm"], "--click-model belongs to --world click; got 'cm' in"),
+        (["run", "--user", "perfect"], "--user belongs to --world letor; got ['perfect'] in --world click"),
+        (["run", "--policy", "pdgd", "--user", "lazy"], "a graded user must be one of perfect"),
+        (["run", "--policy", "pdgd", "--data", "/nowhere"], "there is none at /nowhere"),
+        (["run", "--world", "topics", "--data", "/nowhere"], "there is none in /nowhere"),
+        (["run", "--world", "topics", "--trade-off", "2"], "trade_off must be in [0, 1]; got 2.0"),
+        (["run", "--queries", "0"], "--queries must be at least 1; got 0"),
+        (["run", "--out", "/proc/nowhere"], "the output folder must be writable; cannot write /proc/nowhere"),
         (["plot", "/nowhere.nc"], "there is none at /nowhere.nc"),
         (["plot", "x.nc", "--out", "x.txt"], "--out must end in .png, .pdf or .svg; got x.txt"),
         (["fly"], "invalid choice: 'fly'"),

@@ -28,6 +28,16 @@ def test_product_gap_keeps_its_digits_where_subtraction_loses_them():
         assert numerics.product_gap(*map(jnp.asarray, (better, better, better - better))) == 0
 
 
+@pytest.mark.parametrize("size", [1, 32, 33, 100])
+def test_reductions_by_pieces(size):
+    values = np.random.default_rng(size).integers(-99, 99, size, dtype=np.int32)
+    assert numerics.largest(jnp.asarray(values)) == values.max()
+    flags = np.zeros((size, 40), bool)
+    assert not numerics.any_of(jnp.asarray(flags)) and not numerics.any_of(jnp.asarray(flags[0]))
+    flags[-1, -1] = True
+    assert numerics.any_of(jnp.asarray(flags)) and numerics.any_of(jnp.asarray(flags[-1]))
+
+
 @pytest.mark.parametrize("size", [1, 2, 10, 40])
 def test_what_is_above(size):
     rng = np.random.default_rng(size)

@@ -35,6 +35,17 @@ def test_top_items_is_a_stable_descending_sort(size):
         np.testing.assert_array_equal(top, order[:list_size])
 
 
+@pytest.mark.parametrize("size", [7, 32, 100])
+def test_top_items_orders_floats_and_breaks_ties_by_words(size):
+    rng = np.random.default_rng(size)
+    scores = rng.choice(np.array([-np.inf, -2.5, -0.0, 0.0, 1e-30, 3.0, np.inf], np.float32), size)
+    words = rng.permutation(size).astype(np.uint32) << 20
+    order = np.lexsort((-words.astype(np.int64), -(scores + 0.0)))
+    for list_size in (1, 3, 7):
+        top = ranking.top_items(jnp.asarray(scores), list_size, jnp.asarray(words))
+        np.testing.assert_array_equal(top, order[:list_size])
+
+
 def test_complete_appends_the_missing_items_in_order():
     np.testing.assert_array_equal(ranking.complete(jnp.array([4, 1]), 6), [4, 1, 0, 2, 3, 5])
     np.testing.assert_array_equal(ranking.complete(jnp.array([2, 0, 1]), 3), [2, 0, 1])

@@ -11,10 +11,14 @@ from driver import record
 from worlds import click_model, worst_first
 
 import jaxrank as jr
+from jaxrank import lanes
+from jaxrank import run as engine
+from jaxrank.pytrees import array, pytree
 from jaxrank.random import lane_key, root_key
 
 MODEL = click_model("pbm", 6, seed=0, num_queries=5)
 ENVIRONMENT = jr.ClickBandit(MODEL, base_ranking=worst_first(MODEL), list_size=4, top=3)
+MANY_ITEMS = jr.ClickBandit(click_model("pbm", 36, seed=0, num_queries=5), list_size=8, top=3)
 QUIET = {"progress": False}
 
 
@@ -65,11 +69,15 @@ def test_the_engine_runs_what_the_one_lane_methods_say():
     np.testing.assert_allclose(result["regret"][0], np.cumsum(regret), rtol=1e-5)
 
 
-def test_one_lane_alone_equals_that_lane_among_1000():
+@pytest.mark.parametrize(
+    ("policy", "environment", "num_steps"),
+    [(jr.BubbleRank(delta=0.1), ENVIRONMENT, 3_000), (jr.TopRank(delta=0.5), MANY_ITEMS, 500)],
+)
+def test_one_lane_alone_equals_that_lane_among_1000(policy, environment, num_steps):
     options = {"metrics": ("regret", "misordered", "clicks"), "num_records": 20, **QUIET}
-    many = jr.simulate(jr.BubbleRank(delta=0.1), ENVIRONMENT, 3_000, num_seeds=200, **options)
+    many = jr.simulate(policy, environment, num_steps, num_seeds=200, **options)
     for query, seed in ((0, 0), (3, 117), (4, 199)):
-        alone = jr.simulate(jr.BubbleRank(delta=0.1), ENVIRONMENT, 3_000, instances=[query], seeds=[seed], **options)
+        alone = jr.simulate(policy, environment, num_steps, instances=[query], seeds=[seed], **options)
         for metric, exactly in (("misordered", True), ("regret", False), ("clicks", False)):
             lane, among = alone[metric][0, 0].values, many[metric].sel(query=query, seed=seed).values
             np.testing.assert_allclose(lane, among, rtol=0 if exactly else 1e-6)
@@ -85,29 +93,50 @@ def test_curves_do_not_depend_on_the_chunking(policy):
             np.testing.assert_array_equal(chunked[metric], straight[metric])
 
 
-ENGINE = sys.modules["jaxrank.simulate"]  # jr.simulate is the function
-
-
 @pytest.mark.parametrize("policy", [jr.TopRank(delta=0.5), jr.BatchRank(horizon=3), jr.StaticRanking()])
 def test_settled_lanes_are_completed_in_closed_form(policy, monkeypatch):
-    batches = []
-    original = ENGINE.run_intervals
-    monkeypatch.setattr(
-        ENGINE, "run_intervals", lambda lanes, *a, **k: batches.append(len(lanes.key)) or original(lanes, *a, **k)
-    )
-    monkeypatch.setattr(ENGINE, "_WORTH_COMPILING", 1)
+    batches = []  # (lanes, last step) of each call
+
+    def run_intervals(lanes, intervals, *arguments, original=engine.run_intervals, **options):
+        batches.append((len(lanes.key), int(intervals.max()) - 1))
+        return original(lanes, intervals, *arguments, **options)
+
+    monkeypatch.setattr(engine, "run_intervals", run_intervals)
+    monkeypatch.setattr(engine, "_WORTH_COMPILING", 1)
     options = {"num_seeds": 30, "num_records": 13, "metrics": ("regret", "misordered", "ndcg"), **QUIET}
     simulated = jr.simulate(policy, ENVIRONMENT, 17_500, skip_settled=False, **options)
-    assert set(batches) == {150}
+    assert {lanes for lanes, _ in batches} == {150} and batches[-1][1] == 17_500
     batches.clear()
     skipped = jr.simulate(policy, ENVIRONMENT, 17_500, **options)
-    assert batches[-1] < 150 or len(batches) == 1, "no lane has left the batch"
+    assert batches[-1][0] < 150 or batches[-1][1] <= 1_000, "no lane has left the batch"
     np.testing.assert_array_equal(skipped["misordered"], simulated["misordered"])
     for metric in ("regret", "ndcg"):
         np.testing.assert_allclose(skipped[metric], simulated[metric], rtol=1e-6, atol=1e-6)
     for chunk_intervals in (1, 5):
         chunked = jr.simulate(policy, ENVIRONMENT, 17_500, chunk_intervals=chunk_intervals, **options)
         np.testing.assert_array_equal(chunked["regret"], skipped["regret"])
+
+
+@pytest.mark.parametrize("policy", [jr.BubbleRank(delta=[0.1, 0.01]), jr.TopRank(delta=0.5)])
+def test_lanes_in_parts_do_what_all_together_do(policy, monkeypatch):
+    def shown(policy, state, environment):
+        return policy.rank(jax.random.key(0), state, environment.query(None, 1))
+
+    parts = []
+    num_parts = lanes._num_parts
+    monkeypatch.setattr(lanes, "_num_parts", lambda *arguments: parts.append(num_parts(*arguments)) or parts[-1])
+    options = {"num_seeds": 7, "num_records": 5, "metrics": ("regret", "misordered"), **QUIET}
+    for extra in ({}, {"probes": {"shown": shown}}):
+        runs = []
+        for in_cache in (4, 2_048):  # 35 or 70 lanes on one device or two: the last part is padded
+            monkeypatch.setattr(lanes, "_IN_CACHE", in_cache)
+            jax.clear_caches()
+            parts.clear()
+            runs.append(jr.simulate(policy, ENVIRONMENT, 1_500, **options, **extra))
+            assert max(parts) == 1 if in_cache > 4 else max(parts) > 4
+        assert runs[0].sizes == runs[1].sizes
+        for name in runs[0].data_vars:
+            np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-6 if name == "regret" else 0)
 
 
 def test_a_lane_is_the_same_on_any_number_of_devices():
@@ -236,3 +265,56 @@ def test_memory_does_not_grow_with_the_number_of_steps():
         for steps in ("2000", "60000")
     )
     assert many < few + 40_000, f"{few} KB at 2,000 steps, {many} KB at 60,000"
+
+
+SPOILT = int(ENVIRONMENT.base_ranking[3, 0])  # the first item of these queries' base lists
+SPOILT_QUERY = next(q for q in range(5) if ENVIRONMENT.base_ranking[q, 0] == SPOILT)
+
+
+@pytree
+class Spoils:
+    """Its state becomes NaN at step 7 of some queries, if delta > 1."""
+
+    delta: object = array(ndim=0, default=1.0)
+
+    def init(self, key, query):
+        return jnp.zeros(())
+
+    def rank(self, key, state, query):
+        return query.base_ranking[: query.list_size]
+
+    def update(self, key, state, query, ranking, clicks):
+        return jnp.where((query.step == 7) & (query.base_ranking[0] == SPOILT) & (self.delta > 1), jnp.nan, state)
+
+
+def test_a_nan_is_reported_with_policy_setting_query_seed_and_steps():
+    lane = rf"Spoils\(delta=\[1, 2\]\), setting 1, query {SPOILT_QUERY}, seed 4"
+    with pytest.raises(ValueError, match=rf"the policy's state is NaN or infinite in {lane}, somewhere in steps 1 to"):
+        jr.simulate(Spoils(delta=[1.0, 2.0]), ENVIRONMENT, 30, seeds=[4, 5], **QUIET)
+
+
+def test_a_metric_that_is_not_finite_is_reported_with_its_steps(monkeypatch):
+    def metrics(self, query, ranking):
+        return {"broken": jnp.where((query.step == 7) & (query.base_ranking[0] == SPOILT), jnp.inf, 0.0)}
+
+    monkeypatch.setattr(jr.ClickBandit, "metrics", metrics)
+    lane = rf"StaticRanking\(\), query {SPOILT_QUERY}, seed 0"
+    with pytest.raises(ValueError, match=rf"metric broken is NaN or infinite in {lane}, somewhere in steps 6 to 10"):
+        jr.simulate(
+            jr.StaticRanking(),
+            ENVIRONMENT,
+            30,
+            num_records=6,
+            metrics=["broken"],
+            skip_settled=False,
+            chunk_intervals=3,
+            **QUIET,
+        )
+
+
+def test_the_loop_is_compiled_once_for_a_run():
+    from jaxrank.lanes import run_intervals
+
+    before = run_intervals._cache_size()
+    jr.simulate(jr.RandomRanking(), ENVIRONMENT, 1_234, num_seeds=11, num_records=3, **QUIET)
+    assert run_intervals._cache_size() == before + 1

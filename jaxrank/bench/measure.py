@@ -56,11 +56,16 @@ def policies_for(click_model: str) -> tuple[str, ...]:
     return tuple(name for name in FEATURE_FREE if click_model == "pbm" or not name.startswith("pbm"))
 
 
-def measure(cell: Cell, repeat: int = 3, baseline: bool = True) -> dict[str, Any]:
-    """One row: the cell, lane-steps per second of ``simulate`` and of the scalar loop, and what else they cost."""
+def devices_of(cell: Cell) -> list[jax.Device]:
     devices = jax.devices()[: cell.num_devices or None]
     if len(devices) < cell.num_devices:
         raise ValueError(f"devices must be at most the {len(devices)} that JAX has; got {cell.num_devices}")
+    return devices
+
+
+def measure(cell: Cell, repeat: int = 3, baseline: bool = True) -> dict[str, Any]:
+    """One row: the cell, lane-steps per second of ``simulate`` and of the scalar loop, and what else they cost."""
+    devices = devices_of(cell)
     queries = next(q for q in range(min(_QUERIES, cell.num_lanes), 0, -1) if cell.num_lanes % q == 0)
     model = synthetic(cell.click_model, queries, cell.num_items)
     environment = ClickBandit(model, list_size=cell.list_size, top=max(1, cell.list_size // 2))

@@ -1,4 +1,4 @@
-"""What a benchmark leaves: JSON lines, a Markdown table, and lane-steps per second against lanes as a picture."""
+"""What a benchmark leaves: JSON lines, a Markdown table, and a picture of lane-steps per second."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from jaxrank.results import atomic_path
+from jaxrank.files import atomic_path
 from jaxrank.version import __version__
 
 Row = dict[str, Any]
@@ -91,15 +91,44 @@ def write(rows: Sequence[Row], folder: Path) -> list[Path]:
     return [lines, page, picture]
 
 
+_DIFFERING = {
+    "num_lanes": "lanes",
+    "num_items": "L",
+    "click_model": "click model",
+    "late": "steps",
+    "num_devices": "devices",
+}
+_DASHES = ("-", "--", ":", "-.")
+
+
 def _draw(rows: Sequence[Row], axes: Any) -> None:
-    curves: dict[str, list[tuple[int, float]]] = {}
+    """Speed against the first thing that differs between rows; a colour for each policy, dashes for the rest."""
+    import matplotlib
+
+    rows = [{**row, "late": "late" if row["late"] else "first"} for row in rows]
+    differing = [name for name in _DIFFERING if len({row[name] for row in rows}) > 1]
+    against, *told_apart = differing or ["num_lanes"]
+    curves: dict[tuple[Any, ...], list[tuple[Any, float]]] = {}
     for row in rows:
-        if not row["late"]:
-            name = f"{row['policy']}, {row['click_model']}, L = {row['num_items']}, {row['num_devices']} dev."
-            curves.setdefault(name, []).append((row["num_lanes"], row["lane_steps_per_second"]))
-    for name, points in curves.items():
-        axes.loglog(*zip(*sorted(points), strict=True), marker="o", markersize=3, linewidth=1, label=name)
-    axes.set_xlabel("lanes")
+        curve = (row["policy"], *(f"{_DIFFERING[name]} {row[name]}" for name in told_apart))
+        curves.setdefault(curve, []).append((row[against], row["lane_steps_per_second"]))
+    policies = list(dict.fromkeys(policy for policy, *_ in curves))
+    colours = matplotlib.colormaps["tab10" if len(policies) <= 10 else "tab20"]
+    kinds = list(dict.fromkeys(tuple(rest) for _, *rest in curves))
+    for (policy, *rest), points in curves.items():
+        axes.plot(
+            *zip(*sorted(points), strict=True),
+            color=colours(policies.index(policy) % colours.N),
+            linestyle=_DASHES[kinds.index(tuple(rest)) % len(_DASHES)],
+            marker="o",
+            markersize=3,
+            linewidth=1,
+            label=", ".join([policy, *rest]),
+        )
+    axes.set_yscale("log")
+    if against in ("num_lanes", "num_items"):
+        axes.set_xscale("log")
+    axes.set_xlabel(_DIFFERING[against])
     axes.set_ylabel("lane-steps per second")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=5, ncols=2)
+    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))

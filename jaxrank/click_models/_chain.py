@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.numerics import any_above, ordered_sum, product_above, safe_log
-from jaxrank.ranking import top_items
+from jaxrank.ranking import is_soft, lookup, top_items
 from jaxrank.types import Array, Key
 
 UNROLL = 16  # positions of a recursion written out before it becomes a loop: twice as fast for ten
@@ -71,11 +71,20 @@ class ChainModel:
         leaves = ~jnp.where(clicked, u < chain.attraction * chain.after_click, stays_if_skipped)
         return clicked & ~any_above(leaves)
 
+    def _met(self, ranking: Array) -> tuple[Array, Array]:
+        """float[K] twice: P(click) and P(going on) of every position that is looked at, also of a soft ranking."""
+        if not is_soft(ranking):
+            chain = self._chain(ranking)
+            return chain.attraction, chain.going_on
+        items = self._chain(jnp.arange(ranking.shape[1], dtype=jnp.int32))
+        return lookup(items.attraction, ranking), lookup(items.going_on, ranking)
+
     def click_probability(self, ranking: Array) -> Array:
-        return self.examination_probability(ranking) * self._chain(ranking).attraction
+        attraction, going_on = self._met(ranking)
+        return product_above(going_on) * attraction
 
     def examination_probability(self, ranking: Array) -> Array:
-        return product_above(self._chain(ranking).going_on)
+        return product_above(self._met(ranking)[1])
 
     def reward(self, ranking: Array, top: int | None = None) -> Array:
         """The expected number of clicks."""

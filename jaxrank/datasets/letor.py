@@ -18,6 +18,7 @@ training queries are dropped, as in the online-LTR papers.
 import hashlib
 import json
 import os
+import re
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,10 +28,12 @@ import numpy as np
 
 from jaxrank.datasets._lines import lines
 from jaxrank.datasets.queries import QuerySet
-from jaxrank.results import atomic_path
+from jaxrank.files import atomic_path
 
 _SPLITS = {"train": ("train",), "validation": ("vali", "valid", "validation"), "test": ("test",)}
 _CACHE_VERSION = 1
+_FEATURE = re.compile(r"\d{1,9}:[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|\d{1,9}:[-+]?(inf|nan)")
+_MAX_FEATURES = 100_000  # they are kept dense
 
 
 class LetorData(NamedTuple):
@@ -76,12 +79,14 @@ def letor(
     options = {"version": _CACHE_VERSION, "num_grades": num_grades, "normalize": normalize}
     copy = _cache_file(folder, options, cache)
     stamp = _stamp(files)
-    splits = _load_copy(copy, stamp)
+    splits = _load_copy(copy, stamp, list(files))
     if splits is None:
         splits = {name: _read(file, num_grades) for name, file in files.items()}
         splits = _same_width(splits)
-        if normalize:
-            splits = _normalized(splits)
+        try:
+            splits = _normalized(splits) if normalize else splits
+        except ValueError as error:
+            raise ValueError(f"{files['train']}: {error}") from None
         _save_copy(copy, stamp, splits)
     sets = {name: QuerySet(*split) for name, split in splits.items()}
     return LetorData(sets["train"], sets.get("validation"), sets["test"])
@@ -165,9 +170,10 @@ def _read_groups(file: Path) -> list[int] | None:
         return None
     sizes = []
     for number, line in lines(file):
-        if not line.strip().isdigit() or int(line) < 1:
-            raise ValueError(f"{file}:{number}: must be the number of documents of a query; got {line.strip()!r:.40}")
-        sizes.append(int(line))
+        text = line.strip()
+        if not text.isdecimal() or len(text) > 9 or int(text) < 1:
+            raise ValueError(f"{file}:{number}: must be the number of documents of a query; got {text!r:.40}")
+        sizes.append(int(text))
     return sizes
 
 
@@ -194,7 +200,7 @@ class _Reader:
                 raise ValueError("qid must not be empty")
             if query != self.query:
                 if query in self.seen:
-                    raise ValueError(f"the lines of qid {query} must be together; it was seen before, above others")
+                    raise ValueError(f"the lines of qid {query:.40} must be together; it was seen before, above others")
                 self.seen.add(query)
                 self.query = query
                 self.sizes.append(0)
@@ -231,17 +237,21 @@ def _features(words: list[str]) -> tuple[list[int], list[float]]:
     numbers = " ".join(words).replace(":", " ").split()
     try:
         columns, values = list(map(int, numbers[::2])), list(map(float, numbers[1::2]))
-    except ValueError as error:
-        raise ValueError(f"features must be <index>:<value>; {error}") from None
+    except ValueError:
+        columns, values = [], []
     if len(columns) != len(words) or len(values) != len(words):
-        raise ValueError(f"features must be <index>:<value>; got {' '.join(words)!r:.60}")
+        wrong = next((word for word in words if not _FEATURE.fullmatch(word)), " ".join(words))
+        raise ValueError(f"features must be <index>:<value>; got {wrong!r:.60}")
     previous = 0
     for column, value in zip(columns, values, strict=True):
         if column <= previous:
             what = "count from 1" if column < 1 else f"increase; {previous} comes before it"
             raise ValueError(f"feature indices must {what}; got {column}")
-        if not -3e38 < value < 3e38:  # NaN too
-            raise ValueError(f"feature {column} must be finite; got {value}")
+        if column > _MAX_FEATURES:
+            raise ValueError(f"feature indices must be at most {_MAX_FEATURES}; got {column!r:.40}")
+        if not -1e38 < value < 1e38:  # NaN too; differences of two values must fit float32
+            rule = "between -1e38 and 1e38" if np.isfinite(value) else "finite"
+            raise ValueError(f"feature {column} must be {rule}; got {value}")
         previous = column
     return columns, values
 
@@ -291,14 +301,13 @@ def _cache_file(folder: Path, options: dict[str, Any], cache: bool | str | os.Pa
     return Path(home if cache is True else cache) / f"letor-{hashlib.sha256(key).hexdigest()[:20]}.npz"
 
 
-def _load_copy(file: Path | None, stamp: str) -> dict[str, _Split] | None:
+def _load_copy(file: Path | None, stamp: str, names: Sequence[str]) -> dict[str, _Split] | None:
     if file is None or not file.is_file():
         return None
     try:
-        with np.load(file) as stored:
+        with open(file, "rb") as stream, np.load(stream) as stored:
             if str(stored["stamp"]) != stamp:
                 return None
-            names = [name for name in _SPLITS if f"{name}.starts" in stored]
             return {name: _Split(*(stored[f"{name}.{field}"] for field in _Split._fields)) for name in names}
     except Exception:  # whatever is wrong with a copy, the text is still there
         return None

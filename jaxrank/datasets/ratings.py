@@ -16,6 +16,7 @@ number of ratings.
 import csv
 import dataclasses
 import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -214,7 +215,11 @@ def _pieces(layout: _Layout) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarra
             with pandas.read_csv(
                 file, usecols=list(layout.columns), dtype=types, chunksize=_PIECE, quoting=csv.QUOTE_NONE, **options
             ) as pieces:
-                for piece in pieces:
+                while True:
+                    with np.errstate(invalid="ignore", over="ignore"):  # pandas casts first and complains then
+                        piece = next(pieces, None)
+                    if piece is None:
+                        break
                     user, item, rating = (piece[column].to_numpy() for column in layout.columns)
                     if not ((rating >= 0) & (rating <= 5)).all():
                         raise ValueError("a rating that is none")
@@ -222,9 +227,9 @@ def _pieces(layout: _Layout) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarra
                     yield user, item, rating
         except pandas.errors.EmptyDataError:
             continue
-        except (ValueError, UnicodeDecodeError, OSError, EOFError) as error:
+        except Exception as error:  # pandas has many
             _complain(file, layout)
-            raise ValueError(f"{file}: cannot be read: {error}") from None
+            raise ValueError(f"{file}: cannot be read: {str(error)!r:.80}") from None
     if not found:
         raise ValueError(f"{layout.files[0]}:1: no ratings in this file")
 
@@ -239,10 +244,9 @@ def _complain(file: Path, layout: _Layout) -> None:
             raise ValueError(f"{file}:{number}: must have a user, an item and a rating; got {line!r:.80}")
         user, item, rating = (fields[column] for column in layout.columns)
         for name, text in (("user", user), ("item", item)):
-            if not text.strip().lstrip("-").isdecimal():
-                raise ValueError(f"{file}:{number}: the {name} must be an integer; got {text!r:.40}")
+            _id(file, number, name, text.strip())
         try:
-            allowed = 0 <= float(rating) <= 5
+            allowed = rating.isascii() and "_" not in rating and 0 <= float(rating) <= 5  # as pandas reads numbers
         except ValueError:
             allowed = False
         if not allowed:
@@ -257,20 +261,23 @@ def _text(file: Path, encoding: str = "utf-8") -> Iterator[str]:
             yield line.rstrip("\r\n")
 
 
-def _item(file: Path, number: int, text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{file}:{number}: the item must be an integer; got {text!r:.40}")
+def _id(file: Path, number: int, name: str, text: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,18}", text):
+        raise ValueError(f"{file}:{number}: the {name} must be an integer of at most 18 digits; got {text!r:.40}")
     return int(text)
 
 
 def _movies_csv(file: Path) -> dict[int, list[str]]:
     rows = csv.reader(_text(file))
-    next(rows, None)
     topics = {}
-    for row in rows:
-        if len(row) != 3:
-            raise ValueError(f"{file}:{rows.line_num}: must be movieId,title,genres; got {len(row)} columns")
-        topics[_item(file, rows.line_num, row[0])] = row[2].split("|")
+    try:
+        next(rows, None)
+        for row in rows:
+            if len(row) != 3:
+                raise ValueError(f"{file}:{rows.line_num}: must be movieId,title,genres; got {len(row)} columns")
+            topics[_id(file, rows.line_num, "item", row[0])] = row[2].split("|")
+    except csv.Error as error:
+        raise ValueError(f"{file}:{rows.line_num}: cannot be read: {error}") from None
     return topics
 
 
@@ -280,7 +287,7 @@ def _movies_dat(file: Path) -> dict[int, list[str]]:
         fields = line.split("::")
         if len(fields) < 3:
             raise ValueError(f"{file}:{number}: must be movie::title::genres; got {line!r:.80}")
-        topics[_item(file, number, fields[0])] = fields[-1].split("|")
+        topics[_id(file, number, "item", fields[0])] = fields[-1].split("|")
     return topics
 
 
@@ -294,7 +301,7 @@ def _movies_flags(folder: Path) -> dict[int, list[str]]:
             raise ValueError(
                 f"{file}:{number}: must end in {len(genres)} flags 0 or 1, as u.genre has; got {line!r:.80}"
             )
-        topics[_item(file, number, fields[0])] = [g for g, flag in zip(genres, flags, strict=True) if flag == "1"]
+        topics[_id(file, number, "item", fields[0])] = [g for g, flag in zip(genres, flags, strict=True) if flag == "1"]
     return topics
 
 
@@ -305,7 +312,7 @@ def _song_genres(folder: Path) -> dict[int, list[str]]:
         fields = line.split("\t")
         if len(fields) != 4:
             raise ValueError(f"{file}:{number}: must be genre, parent, level and name; got {line!r:.80}")
-        genre, parent, level = (_item(file, number, text) for text in fields[:3])
+        genre, parent, level = (_id(file, number, "genre", text) for text in fields[:3])
         parents[genre] = genre if level <= 1 else parent
         names[genre] = fields[3]
 
@@ -323,7 +330,7 @@ def _song_genres(folder: Path) -> dict[int, list[str]]:
         fields = line.split("\t")
         if len(fields) != 4:
             raise ValueError(f"{file}:{number}: must be song, album, artist and genre; got {line!r:.80}")
-        song, genre = _item(file, number, fields[0]), _item(file, number, fields[3])
+        song, genre = _id(file, number, "song", fields[0]), _id(file, number, "genre", fields[3])
         if genre not in parents:
             raise ValueError(f"{file}:{number}: genre {genre} is not in genre-hierarchy.txt")
         try:

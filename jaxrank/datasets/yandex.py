@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxrank.files import atomic_path
 from jaxrank.pytrees import take_instances
 from jaxrank.registry import make
-from jaxrank.results import atomic_path
 from jaxrank.types import ClickModel
 
 _FILE = "click_models_60Q.json"
@@ -52,8 +52,8 @@ def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
         raise ValueError(f"model must be one of {', '.join(_KEYS)}; got {model!r}")
     file = _find(Path(path))
     try:
-        queries = json.loads(file.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        queries = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits and deep nesting too
         raise ValueError(f"{file}: not a JSON file: {error}") from None
     if not isinstance(queries, dict) or not queries:
         raise ValueError(f"{file}: must be an object of at least one query; got {type(queries).__name__}")

@@ -115,7 +115,7 @@ class TopicBandit:
             best = env._best_of_all() if env.benchmark == "optimum" else env._greedy()
             return {"optimal_ranking": best, "optimal_attraction": env.attraction(best)}
 
-        return jax.jit(lambda env: over_instances(truth, env))(self)
+        return over_instances(truth, self)
 
     def attraction(self, ranking: Array) -> Array:
         """float[K]: α of every position, given the items above."""

@@ -11,6 +11,7 @@ import numpy as np
 from jaxrank import results
 from jaxrank.datasets import synthetic, yandex
 from jaxrank.environments.click_bandit import ClickBandit
+from jaxrank.files import atomic_path
 from jaxrank.pytrees import take_instances
 from jaxrank.simulate import compare
 from jaxrank.types import ClickModel, Policy
@@ -116,9 +117,9 @@ def write(name: str, request: Request, report: Report) -> None:
     """Writes <name>.nc, <name>.png and <name>.md."""
     out = Path(request.out)
     results.save(report.result, out / f"{name}.nc")
-    with results.atomic_path(out / f"{name}.png") as temporary:
+    with atomic_path(out / f"{name}.png") as temporary:
         report.figure.savefig(temporary, dpi=150)
     minutes = report.result.attrs["wall_time_seconds"] / 60
-    with results.atomic_path(out / f"{name}.md") as temporary:
+    with atomic_path(out / f"{name}.md") as temporary:
         note = f"`jaxrank reproduce {name} --scale {request.scale}`, {request.world}, {minutes:.1f} minutes."
         Path(temporary).write_text(f"# {name}\n\n{note}\n\n{report.table}\n")

@@ -20,10 +20,11 @@ from jaxrank.datasets.letor import LetorData, letor, synthetic_letor
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.experiments.figure import Report, Request, Size, cell, markdown, panels
 from jaxrank.plotting import plot_curves
-from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet, offline_ranknet
+from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
 from jaxrank.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.results import mean_and_error
 from jaxrank.simulate import compare, simulate
+from jaxrank.train import offline_ranknet
 from jaxrank.types import Policy
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ POLICIES: dict[str, Any] = {
     "MGD": MGD(),
     "DBGD": DBGD(),
 }
-TUNED: dict[str, tuple[float, ...]] = {"regularization": (1.0, 10.0, 100.0), "learning_rate": (0.03, 0.1, 0.3)}
+TUNED: dict[str, tuple[float, ...]] = {"regularization": (0.1, 1.0, 10.0, 100.0), "learning_rate": (0.03, 0.1, 0.3)}
 BASELINES = ("PDGD", "EpsilonGreedy", "MGD", "DBGD")
 _SIZES = {"smoke": Size(8, 2, 60), "laptop": Size(0, 5, 2_000), "paper": Size(0, 20, 5_000)}  # 0: all queries
 _RECORDS = {"smoke": 3, "laptop": 40, "paper": 50}
@@ -113,10 +114,14 @@ def _ndcg_of(probe: OfflineNDCG, params: Any) -> Any:
 
 def _choice(policy: Any) -> str:
     if isinstance(policy, PairRank):
-        return f"λ = {float(policy.regularization):g}"
+        return f"λ = {float(policy.regularization):g} of {_grid('regularization')}"
     if isinstance(policy, SGDRankNet | EpsilonGreedy):
-        return f"learning rate {float(policy.learning_rate):g}"
+        return f"learning rate {float(policy.learning_rate):g} of {_grid('learning_rate')}"
     return ""
+
+
+def _grid(field: str) -> str:
+    return "/".join(f"{value:g}" for value in TUNED[field])
 
 
 def _run(request: Request, zoom: bool = False) -> "xarray.Dataset":

@@ -10,7 +10,7 @@ from jaxrank.policies.pairrank import PairRank
 from jaxrank.policies.pdgd import PDGD
 from jaxrank.policies.position_based import PBMPIE, PBMTS, PBMUCB
 from jaxrank.policies.ranked import RankedExp3, RankedKLUCB, RankedUCB1
-from jaxrank.policies.ranknet import EpsilonGreedy, FixedRanker, SGDRankNet, offline_ranknet
+from jaxrank.policies.ranknet import EpsilonGreedy, FixedRanker, SGDRankNet
 from jaxrank.policies.toprank import TopRank
 from jaxrank.registry import register
 
@@ -42,7 +42,6 @@ __all__ = [
     "SGDRankNet",
     "StaticRanking",
     "TopRank",
-    "offline_ranknet",
 ]
 
 register("static", StaticRanking)

@@ -8,6 +8,7 @@ which a loop can do in place. That alone is not enough: who reads the buffer bef
 import jax
 from jax.custom_batching import custom_vmap
 
+from jaxrank.batching import lanes_major
 from jaxrank.types import Array
 
 
@@ -21,7 +22,7 @@ def take_rows(buffer: Array, first: Array, count: int) -> Array:
     @take.def_vmap
     def batched(axis_size, in_batched, buffer, first):
         if in_batched[0] and not in_batched[1]:
-            return jax.lax.dynamic_slice_in_dim(buffer, first, count, axis=1), True
+            return lanes_major(jax.lax.dynamic_slice_in_dim(lanes_major(buffer), first, count, axis=1)), True
         axes = tuple(0 if b else None for b in in_batched)
         return jax.vmap(lambda b, f: jax.lax.dynamic_slice_in_dim(b, f, count), in_axes=axes)(buffer, first), True
 
@@ -37,7 +38,8 @@ def put_rows(buffer: Array, rows: Array, first: Array) -> Array:
 @put_rows.def_vmap
 def _put_rows_batched(axis_size, in_batched, buffer, rows, first):
     if in_batched[0] and in_batched[1] and not in_batched[2]:
-        return jax.lax.dynamic_update_slice_in_dim(buffer, rows, first, axis=1), True
+        buffer, rows = lanes_major(buffer), lanes_major(rows)
+        return lanes_major(jax.lax.dynamic_update_slice_in_dim(buffer, rows, first, axis=1)), True
     axes = tuple(0 if b else None for b in in_batched)
     put = jax.vmap(lambda b, r, f: jax.lax.dynamic_update_slice_in_dim(b, r, f, axis=0), in_axes=axes)
     return put(buffer, rows, first), True

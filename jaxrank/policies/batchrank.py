@@ -14,14 +14,13 @@ Where the paper leaves a choice, is misprinted, or this file reads differently:
   step. In the batch over position K counts differ by one at most: no item is observed twice before all were.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxrank.batching import lane_vector, rarely
-from jaxrank.numerics import kl_lower, kl_upper
+from jaxrank.numerics import any_of, kl_lower, kl_upper, largest
 from jaxrank.pytrees import array, positive, pytree
 from jaxrank.ranking import by_item, lookup, shuffle
 from jaxrank.types import Array, Key, Query
@@ -35,6 +34,7 @@ class BatchRankState(NamedTuple):
     stage: Array  # int32[L], ℓ_b
     n: Array  # int32[L], n_{b,ℓ}(d)
     c: Array  # int32[L], c_{b,ℓ}(d)
+    settled: Array  # bool[], is every batch a single item?
 
 
 @pytree
@@ -52,7 +52,8 @@ class BatchRank:
 
     def init(self, key: Key, query: Query) -> BatchRankState:
         zeros = jnp.zeros(query.num_items, jnp.int32)
-        return BatchRankState(zeros, zeros + query.list_size - 1, stage=zeros, n=zeros, c=zeros)  # lines 1–7
+        last, settled = zeros + query.list_size - 1, jnp.bool_(query.num_items == 1)
+        return BatchRankState(zeros, last, stage=zeros, n=zeros, c=zeros, settled=settled)  # lines 1–7
 
     def rank(self, key: Key, state: BatchRankState, query: Query) -> Array:
         """Algorithm 2, DisplayBatch, for all batches: d and π are lists of K, each batch in its interval."""
@@ -60,7 +61,7 @@ class BatchRank:
         if L == K:  # all items of a batch are shown: one permutation is as random as two
             return shuffle(jax.random.bits(key, (L,), jnp.uint32), state.first, L, K)
         words = jax.random.bits(key, (L + K,), jnp.uint32)
-        d = shuffle(words[:L], 2 * state.first + _ahead(state, K), 2 * L + 1, K)  # line 3
+        d = shuffle(words[:L], jnp.minimum(2 * state.first + _ahead(state, K), 2 * K), 2 * K, K)  # line 3
         pi = shuffle(words[L:], lookup(state.first, d), K, K)  # line 4
         return lookup(d, pi)  # line 6
 
@@ -72,12 +73,12 @@ class BatchRank:
         collects = (shown > 0) & ~_ahead(state, K)  # Algorithm 3, line 4
         state = state._replace(c=state.c + (collects & (shown == 2)), n=state.n + collects)
         # Algorithm 4, where a first item of some batch has been observed often enough: the others are not far behind.
-        ends = jnp.any(lane_vector(state.n == _stage_length(state.stage, log_horizon)))
+        ends = any_of(state.n == _stage_length(state.stage, log_horizon))
         return rarely(ends, _update_batches, state, log_horizon)
 
     def statistics(self, state: BatchRankState) -> dict[str, Array]:
         """The paper's I_b (from 0), ℓ_b, n_{b,ℓ} and c_{b,ℓ} of each item's batch, for probes and tests."""
-        return state._asdict()
+        return {name: leaf for name, leaf in state._asdict().items() if name != "settled"}
 
     def settled(self, state: BatchRankState) -> Array:
         """bool[]: is the displayed list the same for ever?
@@ -85,8 +86,7 @@ class BatchRank:
         Yes iff every batch has one item: such a batch is done. A batch of more is shown in random order now, and may
         yet be split or lose an item.
         """
-        same = state.first[:, None] == state.first[None, :]
-        return jnp.all((jnp.sum(same, axis=0) == 1) | (state.first == state.first.shape[0]))
+        return state.settled
 
     def _log_horizon(self) -> Array:
         if self.horizon is None:
@@ -104,13 +104,13 @@ def _ahead(state: BatchRankState, list_size: int) -> Array:
     if state.n.shape[0] == list_size:
         return jnp.zeros(list_size, bool)
     at_the_end = state.last == list_size - 1
-    n_min = jnp.min(lane_vector(jnp.where(at_the_end, state.n, jnp.iinfo(jnp.int32).max)))
+    n_min = -largest(lane_vector(jnp.where(at_the_end, -state.n, jnp.iinfo(jnp.int32).min + 1)))
     return at_the_end & (state.n > n_min)
 
 
 def _update_batches(state: BatchRankState, log_horizon: Array) -> BatchRankState:
     """Algorithm 4, UpdateBatch, for all batches at once: each item d computes what concerns its batch."""
-    first, last, stage, n, c = state
+    first, last, stage, n, c, _ = state
     L, length, n_stage = first.shape[0], last - first + 1, _stage_length(stage, log_horizon)
     d, e = jnp.arange(L)[:, None], jnp.arange(L)[None, :]  # two items
     batch = first[d] == first[e]  # is e in the batch of d? The eliminated make up one that never ends: n = 0.
@@ -136,11 +136,13 @@ def _update_batches(state: BatchRankState, log_horizon: Array) -> BatchRankState
     # Lines 20–27: the split into B⁺_s and B⁻_s, the latter being the whole batch if s = 0.
     better = k <= s
     zeros = jnp.zeros_like(n)
-    updated = BatchRankState(
-        first=jnp.where(eliminated, L, jnp.where(better, first, first + s)),
-        last=jnp.where(eliminated, L, jnp.where(better, first + s - 1, last)),
-        stage=jnp.where(eliminated | (s > 0), 0, stage + 1),
-        n=zeros,
-        c=zeros,
-    )
-    return jax.tree.map(partial(jnp.where, ended), updated, state)
+    updated = {
+        "first": jnp.where(eliminated, L, jnp.where(better, first, first + s)),
+        "last": jnp.where(eliminated, L, jnp.where(better, first + s - 1, last)),
+        "stage": jnp.where(eliminated | (s > 0), 0, stage + 1),
+        "n": zeros,
+        "c": zeros,
+    }
+    state = state._replace(**{name: jnp.where(ended, leaf, getattr(state, name)) for name, leaf in updated.items()})
+    alone = jnp.sum(state.first[d] == state.first[e], axis=1) == 1
+    return state._replace(settled=jnp.all(alone | (state.first == L)))

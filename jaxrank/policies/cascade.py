@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jaxrank.batching import lane_vector
 from jaxrank.numerics import any_above, kl_upper
 from jaxrank.pytrees import pytree, static
+from jaxrank.random import beta
 from jaxrank.ranking import by_item, top_items
 from jaxrank.types import Array, Key, Query
 
@@ -140,7 +141,7 @@ def _observed(clicks: Array, feedback: str) -> Array:
 
 def beta_posterior(key: Key, state: CascadeState) -> Array:
     """float[L]: a sample of every item's attraction from its posterior."""
-    return jax.random.beta(key, 1.0 + state.clicks, 1.0 + state.observed - state.clicks)
+    return beta(key, 1.0 + state.clicks, 1.0 + state.observed - state.clicks)
 
 
 def kl_ucb(successes: Array, trials: Array, step: Array) -> Array:

@@ -49,7 +49,7 @@ class FeatureMap(NamedTuple):
     num_covered: int  # the first so many coordinates are covered, the others modular
 
 
-class _LinearCascade:
+class LinearCascade:
     """The core: the greedy list of a feature map, and the regression on what was observed."""
 
     gamma: Any
@@ -83,7 +83,7 @@ class _LinearCascade:
 
 
 @pytree
-class CascadeLinUCB(_LinearCascade):
+class CascadeLinUCB(LinearCascade):
     """CascadeLinUCB: optimism on a linear model of relevance.
 
     Args:
@@ -101,7 +101,7 @@ class CascadeLinUCB(_LinearCascade):
 
 
 @pytree
-class CascadeLinTS(_LinearCascade):
+class CascadeLinTS(LinearCascade):
     """CascadeLinTS: Thompson sampling on a linear model of relevance.
 
     Args:
@@ -122,7 +122,7 @@ class CascadeLinTS(_LinearCascade):
 
 
 @pytree
-class CascadeLSB(_LinearCascade):
+class CascadeLSB(LinearCascade):
     """CascadeLSB: optimism on a linear model of the gain in topic coverage.
 
     Args:
@@ -142,7 +142,7 @@ class CascadeLSB(_LinearCascade):
 
 
 @pytree
-class CascadeHybrid(_LinearCascade):
+class CascadeHybrid(LinearCascade):
     """CascadeHybrid: relevance and topical diversity, learnt together (Algorithm 1).
 
     Args:

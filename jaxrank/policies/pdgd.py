@@ -18,9 +18,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrank.policies._online import GradientRanker, RankerState, best_documents, documents, preferences
+from jaxrank.policies._online import GradientRanker, RankerState, documents, preferences
 from jaxrank.pytrees import array, positive, pytree, static
 from jaxrank.rankers import Ranker, linear
+from jaxrank.relax import plackett_luce
 from jaxrank.types import Array, Key, Query
 
 
@@ -41,10 +42,8 @@ class PDGD(GradientRanker):
     optimizer: Any = static(default=None)
 
     def rank(self, key: Key, state: RankerState, query: Query) -> Array:
-        """Gumbel's trick: the order of f + noise is a Plackett–Luce sample of the order of f."""
         features, mask = documents(query, self)
-        noise = jax.random.gumbel(key, mask.shape)
-        return best_documents(self.score(state, features) + noise, mask, query.list_size)
+        return plackett_luce(key, self.score(state, features), list_size=query.list_size, where=mask)
 
     def update(self, key: Key, state: RankerState, query: Query, ranking: Array, clicks: Array) -> RankerState:
         features, mask = documents(query, self)

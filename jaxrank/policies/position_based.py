@@ -129,6 +129,8 @@ class PBMPIE(_Optimistic):
         words = jax.random.bits(key, (L + 1,), jnp.uint32)  # for ties, and one for the explorer
         estimate = _estimate(state, chi)
         leaders = lane_vector(top_items(estimate, K, words[:L]))
+        if K == L:  # no one else is there
+            return leaders
         leads = jnp.any(leaders[:, None] == jnp.arange(L)[None, :], axis=0)
         candidate = ~leads & self._may_reach(lookup(estimate, leaders[-1]), state, chi, step)
         explore = (words[L] & 1).astype(bool) & jnp.any(candidate)

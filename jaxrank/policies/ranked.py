@@ -21,9 +21,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.batching import lane_vector
+from jaxrank.numerics import largest
 from jaxrank.policies.cascade import kl_ucb, ucb1
 from jaxrank.pytrees import array, open_probability, positive, pytree
-from jaxrank.ranking import best_item, items_by_place, lookup
+from jaxrank.ranking import best_item
 from jaxrank.types import Array, Key, Query
 
 
@@ -33,15 +34,15 @@ def _fill_in(key: Key, proposals: Array, num_items: int) -> Array:
     One random order of the items serves all positions: whatever was shown, those left are in random order.
     """
     items = jnp.arange(num_items, dtype=jnp.int32)
-    # Of an item not shown yet a random number, no two the same; of one shown at position k, −1 − k.
-    words = (jax.random.bits(key, (num_items,), jnp.uint32) >> 2).astype(jnp.int32)
+    words = (jax.random.bits(key, (num_items,), jnp.uint32) >> 1).astype(jnp.int32)
     low_bits = (1 << num_items.bit_length()) - 1
-    order = lane_vector((1 << 30) | (words & ~low_bits) | items)
-    for k, proposal in enumerate(proposals):
-        shown_above = lookup(order, proposal) < 0
-        chosen = jnp.where(shown_above, order == jnp.max(order), items == proposal)
-        order = lane_vector(jnp.where(chosen, -1 - k, order))
-    return items_by_place(jnp.where(order < 0, -1 - order, num_items), proposals.shape[0])
+    order = lane_vector((words & ~low_bits) | items)  # of an item not shown yet, no two the same; −1 of one shown
+    ranking: list[Array] = []
+    for proposal in proposals:
+        shown_above = reduce(jnp.logical_or, (proposal == item for item in ranking), jnp.bool_(False))
+        ranking.append(jnp.where(shown_above, largest(order) & low_bits, proposal))
+        order = lane_vector(jnp.where(items == ranking[-1], -1, order))
+    return lane_vector(jnp.stack(ranking))
 
 
 def _rewards(proposals: Array, ranking: Array, clicks: Array) -> Array:
@@ -101,7 +102,7 @@ class RankedExp3(_RankedBandits):
         gamma = self._gamma(L)
         items = range(L)
         highest = lane_vector(reduce(jnp.maximum, (log_weights[:, i] for i in items)))
-        log_weights = lane_vector(log_weights - highest[:, None])
+        log_weights = log_weights - highest[:, None]
         weights = lane_vector(jnp.exp(log_weights))
         total = lane_vector(reduce(jnp.add, (weights[:, i] for i in items)))
 

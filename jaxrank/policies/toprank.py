@@ -4,12 +4,14 @@ Where the paper leaves a choice, or this file reads differently:
 
 - G holds "i beats j" as G[i, j]; the paper writes the pair (j, i).
 - Items that are not displayed have C = 0 (line 8), also in line 10: the block that position K cuts is compared whole.
+- S(i, j) and N(i, j) are kept as wins: the steps in which i was clicked and j was not. S is i's wins minus j's, N their
+  sum, and a step changes the rows of the clicked items only.
 - G is not kept. Once i beats j they never share a block again, so S(i, j) and N(i, j) stand still and the condition
   of line 12 keeps holding: G is always {(i, j) : N > 0, S ≥ sqrt(2·N·log(c·sqrt(N)/δ))}.
 - G has no cycles, whatever the clicks. The relations that a step finds lead from a block to a later one; those that
   it adds lead from a clicked item to one that is not clicked, in the same block. So a cycle would stay in one block
-  and consist of new relations, but no two of those follow each other. Still, lines 3–6 peel off blocks L − 1 times
-  instead of "while items remain": this ends for any G, and items on a cycle would make up one last block.
+  and consist of new relations, but no two of those follow each other. Still, lines 3–6 peel off at most
+  L − 1 blocks: this ends for any G, and items on a cycle would make up one last block.
 """
 
 import math
@@ -20,16 +22,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.batching import lane_vector, rarely
+from jaxrank.numerics import SHORT, any_of
 from jaxrank.pytrees import array, open_probability, positive, pytree
-from jaxrank.ranking import by_item, shuffle
+from jaxrank.ranking import by_item, lookup, shuffle
 from jaxrank.types import Array, Key, Query
 
 _LOG_C = math.log(4 * math.sqrt(2 / math.pi) / math.erf(math.sqrt(2)))  # line 1: c ≈ 3.34
 
 
 class TopRankState(NamedTuple):
-    S: Array  # int32[L, L], S(i, j): clicks on i minus clicks on j, while both were in one block
-    N: Array  # int32[L, L], N(i, j): steps in which exactly one of them was clicked, likewise
+    wins: Array  # int32[L, L], steps in which i was clicked and j was not, while both were in one block
     block: Array  # int32[L], d − 1 for the items of P_d
     settled: Array  # bool[], are P_1, …, P_K single items?
 
@@ -51,28 +53,36 @@ class TopRank:
 
     def init(self, key: Key, query: Query) -> TopRankState:
         L = query.num_items
-        S = N = jnp.zeros((L, L), jnp.int32)
-        return TopRankState(S, N, block=jnp.zeros(L, jnp.int32), settled=jnp.bool_(L == 1))
+        return TopRankState(jnp.zeros((L, L), jnp.int32), block=jnp.zeros(L, jnp.int32), settled=jnp.bool_(L == 1))
 
     def rank(self, key: Key, state: TopRankState, query: Query) -> Array:
-        L = query.num_items
-        words = jax.random.bits(key, (L,), jnp.uint32)
-        return shuffle(words, state.block, num_groups=L, list_size=query.list_size)  # line 7
+        K, words = query.list_size, jax.random.bits(key, (query.num_items,), jnp.uint32)
+        return shuffle(words, jnp.minimum(state.block, K), num_groups=K, list_size=K)  # line 7
 
     def update(self, key: Key, state: TopRankState, query: Query, ranking: Array, clicks: Array) -> TopRankState:
-        C = by_item(ranking, clicks.astype(jnp.int32), query.num_items)  # line 8
-        together = state.block[:, None] == state.block[None, :]
-        U = jnp.where(together, C[:, None] - C[None, :], 0)  # line 10
-        state = state._replace(S=state.S + U, N=state.N + jnp.abs(U))  # line 11
+        L, wins, block = query.num_items, state.wins, state.block
         log_inverse_delta = self._log_inverse_delta()
-        # Line 12: what this step adds to G. Left to XLA, the layout of this matrix makes the step 3 times as dear.
-        found = lane_vector(together & _beats(state.S, state.N, log_inverse_delta))
-        return rarely(jnp.any(found), partial(_partition, query.list_size), state, log_inverse_delta)
+        C = by_item(ranking, clicks, L)  # line 8
+        rows = L > SHORT  # touch the rows of the displayed items only; a small matrix is dealt with whole
+        block_i, C_i = (lookup(block, ranking), clicks) if rows else (block, C)
+        together = block_i[:, None] == block[None, :]
+        won = together & C_i[:, None] & ~C[None, :]  # line 10, where U = 1
+        if rows:
+            wins = wins.at[ranking].add(won, unique_indices=True)  # line 11
+            # Read only after writing: otherwise XLA copies the matrix.
+            found = jnp.any(together & _beats(wins[ranking], wins[:, ranking].T, log_inverse_delta))
+        else:
+            wins += won  # line 11
+            # Left to XLA, the layout of this matrix makes the step 3 times as dear.
+            found = any_of(lane_vector(together & _beats(wins, wins.T, log_inverse_delta)))
+        # Line 12 and lines 3–6, if this step adds to G.
+        return rarely(found, partial(_partition, query.list_size), state._replace(wins=wins), log_inverse_delta)
 
     def statistics(self, state: TopRankState) -> dict[str, Array]:
         """The paper's S, N and G over pairs of items, and each item's block, for probes and tests."""
-        G = _beats(state.S, state.N, self._log_inverse_delta())
-        return {"S": state.S, "N": state.N, "G": G, "block": state.block}
+        wins, losses = state.wins, state.wins.T
+        G = _beats(wins, losses, self._log_inverse_delta())
+        return {"S": wins - losses, "N": wins + losses, "G": G, "block": state.block}
 
     def settled(self, state: TopRankState) -> Array:
         """bool[]: is the displayed list the same for ever?
@@ -91,22 +101,26 @@ class TopRank:
         return jnp.log(self.horizon.astype(float))
 
 
-def _beats(s: Array, n: Array, log_inverse_delta: Array) -> Array:
+def _beats(wins: Array, losses: Array, log_inverse_delta: Array) -> Array:
     """Line 12, elementwise: is the first of the pair more attractive? Never if N = 0, as then S = 0."""
-    n = jnp.maximum(n, 1).astype(log_inverse_delta.dtype)
+    s, n = wins - losses, jnp.maximum(wins + losses, 1).astype(log_inverse_delta.dtype)
     return s >= jnp.sqrt(2 * n * (_LOG_C + jnp.log(n) / 2 + log_inverse_delta))
 
 
 def _partition(list_size: int, state: TopRankState, log_inverse_delta: Array) -> TopRankState:
     """Lines 3–6: P_d are the remaining items that no remaining item beats."""
     L = state.block.shape[0]
-    G = _beats(state.S, state.N, log_inverse_delta)
+    G = _beats(state.wins, state.wins.T, log_inverse_delta)
 
-    def peel(_, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        block, remaining = carry
+    def some_remain(carry: tuple[Array, Array, Array]) -> Array:
+        d, _, remaining = carry
+        return (d < L) & jnp.any(remaining)
+
+    def peel(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        d, block, remaining = carry
         remaining &= jnp.any(G & remaining[:, None], axis=0)
-        return block + remaining, remaining
+        return d + 1, block + remaining, remaining
 
-    block, _ = jax.lax.fori_loop(0, L - 1, peel, (jnp.zeros(L, jnp.int32), jnp.ones(L, bool)))
+    _, block, _ = jax.lax.while_loop(some_remain, peel, (jnp.int32(1), jnp.zeros(L, jnp.int32), jnp.ones(L, bool)))
     sizes = jnp.sum(block[None, :] == jnp.arange(list_size)[:, None], axis=1)
     return state._replace(block=block, settled=jnp.all(sizes == 1))

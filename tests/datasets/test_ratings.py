@@ -89,8 +89,10 @@ def test_reading_in_pieces_changes_nothing(tmp_path, monkeypatch):
     [
         ("7,10,good,1", r"ratings\.csv:14: the rating must be a number from 0 to 5; got 'good'"),
         ("7,10,80,1", r"ratings\.csv:14: the rating must be a number from 0 to 5; got '80'"),
-        ("seven,10,5,1", r"ratings\.csv:14: the user must be an integer; got 'seven'"),
-        ("7,ten,5,1", r"ratings\.csv:14: the item must be an integer; got 'ten'"),
+        ("seven,10,5,1", r"ratings\.csv:14: the user must be an integer of at most 18 digits; got 'seven'"),
+        ("7,ten,5,1", r"ratings\.csv:14: the item must be an integer of at most 18 digits; got 'ten'"),
+        ("7,١٢,5,1", r"ratings\.csv:14: the item must be an integer of at most 18 digits; got .١٢."),
+        ("7,10,١,1", r"ratings\.csv:14: the rating must be a number from 0 to 5; got .١."),
         ("7,10", r"ratings\.csv:14: must have a user, an item and a rating; got '7,10'"),
         ("7,99,5,1\n" * 20, "rated item 99 is not in the file of items"),
     ],

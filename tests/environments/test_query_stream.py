@@ -134,6 +134,20 @@ def test_offline_ndcg_leaves_out_queries_without_a_relevant_document():
     assert float(found) == pytest.approx((1 / np.log2(3) + 1) / 2)
 
 
+def test_one_huge_query_costs_its_own_rows_and_no_more():
+    """A query of 3,000 documents among 500 of 2: neither the dataset nor what a probe has at once is all padded."""
+    sizes = np.array([2] * 499 + [3000, 2])
+    rng = np.random.default_rng(0)
+    queries = jr.datasets.QuerySet(rng.random((sizes.sum(), 3)), rng.integers(0, 5, sizes.sum()), [0, *sizes.cumsum()])
+    environment = jr.QueryStream(queries, jr.click_models.graded_user("perfect"))
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(environment)) < 3 * (3 + 1) * 4 * sizes.sum()
+    probe, padded = jr.probes.OfflineNDCG(queries), len(sizes) * 3000 * 4
+    look = jax.jit(lambda params: probe(jr.FixedRanker(params), (), None))
+    used = look.lower(jnp.ones(3)).compile().memory_analysis().temp_size_in_bytes
+    assert used < padded / 2, f"{used} bytes at once; the whole dataset padded has {padded}"
+    assert 0.3 < float(look(jnp.ones(3))) < 1
+
+
 def test_cosine_and_block_probes():
     environment = stream("perfect")
     d = environment.queries.num_features

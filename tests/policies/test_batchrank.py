@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from driver import record
+from driver import record, run_lanes
 from reference.batchrank import BatchRank as Reference
 from scipy.stats import chisquare
 from worlds import MODELS, click_model
@@ -14,7 +14,6 @@ from worlds import MODELS, click_model
 import jaxrank as jr
 from jaxrank import random
 from jaxrank.policies.batchrank import BatchRank, BatchRankState, _stage_length, _update_batches
-from jaxrank.pytrees import leaf_axes
 
 HORIZON = 8  # n_0 = 34: stages end early, and often
 STEPS = 8_000
@@ -104,7 +103,9 @@ def test_items_with_equal_clicks_are_neither_split_nor_eliminated(horizon):
     n = _stage_length(zeros, log_horizon)
 
     def update(clicks):
-        return _update_batches(BatchRankState(zeros, zeros + 1, zeros, n, zeros + clicks), log_horizon)
+        return _update_batches(
+            BatchRankState(zeros, zeros + 1, zeros, n, zeros + clicks, jnp.bool_(False)), log_horizon
+        )
 
     after = jax.jit(jax.vmap(update))(jnp.arange(int(n[0]) + 1))
     assert (after.first == 0).all() and (after.last == 1).all() and (after.stage == 1).all()
@@ -131,7 +132,7 @@ def test_settled_lists_never_change_and_others_do(list_size):
 def test_least_observed_items_are_shown_at_uniformly_random_positions(observed, possible):
     """Item 0 alone at position 1; items 1, 2 and 3 over positions 2 and 3; item 4 eliminated."""
     first, last, n = (jnp.array(x, jnp.int32) for x in ([0, 1, 1, 1, 5], [0, 2, 2, 2, 5], observed))
-    state = BatchRankState(first, last, stage=0 * n, n=n, c=0 * n)
+    state = BatchRankState(first, last, stage=0 * n, n=n, c=0 * n, settled=jnp.bool_(False))
     query = jr.ClickBandit(jr.CascadeModel(np.full(5, 0.5)), list_size=3).query(None, jnp.int32(1))
     rank = jax.vmap(lambda key: BatchRank(horizon=100).rank(key, state, query))
     lists = np.asarray(rank(jax.random.split(random.root_key(0), 12_000)))
@@ -161,27 +162,8 @@ def test_lists_hold_distinct_items():
 def test_vmapped_lanes_equal_single_ones(list_size):
     environment = jr.ClickBandit(click_model("pbm", 6, seed=5, num_queries=4), list_size=list_size)
     policy = BatchRank(horizon=HORIZON)
-    leaves, structure = jax.tree.flatten(environment)
-    leaves = list(zip(leaves, leaf_axes(environment), strict=True))
-
-    def run(number):
-        one = jax.tree.unflatten(structure, [x if axis is None else x[number] for x, axis in leaves])
-        lane = random.lane_key(random.root_key(0), number, jnp.int32(0))
-
-        def step(state, t):
-            _, rank_key, click_key, update_key = random.step_keys(lane, t)
-            query = one.query(None, t)
-            ranking = policy.rank(rank_key, state, query)
-            clicks = one.clicks(click_key, query, ranking)
-            return policy.update(update_key, state, query, ranking, clicks), ranking
-
-        state = policy.init(lane, one.query(None, jnp.int32(0)))
-        return jax.lax.scan(step, state, jnp.arange(1, 4_001, dtype=jnp.int32))
-
-    vmapped = jax.jit(jax.vmap(run))(jnp.arange(4))
-    single = jax.tree.map(lambda *lanes: jnp.stack(lanes), *map(jax.jit(run), jnp.arange(4)))
-    jax.tree.map(np.testing.assert_array_equal, vmapped, single)
-    assert (vmapped[0].first.max(axis=1) >= 2).all(), "every lane has split or eliminated"
+    states, _ = run_lanes(policy, environment, 4_000)
+    assert (states.first.max(axis=1) >= 2).all(), "every lane has split or eliminated"
 
 
 @pytest.mark.parametrize(

@@ -106,10 +106,11 @@ def test_cascade_ts_equals_the_reference_given_its_samples(model, size, feedback
 
 
 def test_cascade_ts_samples_from_the_beta_posterior_of_a_uniform_prior():
-    observed, clicks = np.array([0, 5, 5, 400, 100_000]), np.array([0, 0, 5, 30, 60_000])
+    observed = np.array([0, 5, 5, 400, 100_000, 2_000_000, 2_000_000])
+    clicks = np.array([0, 0, 5, 30, 60_000, 3, 1_300_000])
     state = CascadeState(jnp.asarray(observed, jnp.int32), jnp.asarray(clicks, jnp.int32))
     samples = jax.jit(jax.vmap(beta_posterior, in_axes=(0, None)))(rank_keys(1, 20_000), state)
-    for e in range(5):
+    for e in range(len(clicks)):
         exact = scipy.stats.beta(1 + clicks[e], 1 + observed[e] - clicks[e])
         assert scipy.stats.kstest(samples[:, e], exact.cdf).pvalue > 1e-4, (clicks[e], observed[e])
 

@@ -187,6 +187,41 @@ def test_shuffled_blocks_are_uniform_within_blocks():
     assert ((counts - draws / 12) ** 2 / (draws / 12)).sum() < chi2.isf(1e-6, 11)
 
 
+@pytest.mark.parametrize("exploration", ["random", "conservative"])
+def test_lists_of_queries_of_all_sizes_are_those_of_whole_padding(exploration):
+    """Queries of 2 to 150 documents, in lanes side by side: each gets the list that all 150 rows would give it."""
+    rng = np.random.default_rng(0)
+    sizes = np.array([2, 5, 30, 37, 38, 39, 60, 75, 76, 110, 149, 150])
+    n, d, K = len(sizes), 4, 5
+    queries = jr.datasets.QuerySet(rng.random((sizes.sum(), d)), np.arange(sizes.sum()) % 3, [0, *sizes.cumsum()])
+    environment = jr.QueryStream(queries, jr.click_models.graded_user("perfect"), list_size=K)
+    policy = jr.PairRank(exploration=exploration, alpha=0.2, horizon=10, window=1)
+    state = policy.init(jax.random.key(0), environment.offer(jnp.int32(0), jnp.int32(1)))
+    state = state._replace(theta=jnp.asarray(rng.normal(0, 2, d), jnp.float32))
+
+    def whole(key, index):
+        query = environment.offer(index, jnp.int32(1))
+        scores = query.features @ state.theta
+        certain = pairrank.certain_orders(
+            scores, pairrank.widths(query.features, state.m_inverse), policy.alpha, query.mask
+        )
+        if exploration == "conservative":
+            return pairrank.conservative_list(jax.random.bits(key, (K, 150), jnp.uint32), certain, query.mask)
+        blocks = pairrank.blocks(scores, certain, query.mask)
+        return pairrank.shuffled_blocks(jax.random.bits(key, (150,), jnp.uint32), blocks, query.mask, K)
+
+    def by_size(key, index):
+        return policy.rank(key, state, environment.offer(index, jnp.int32(1)))
+
+    keys, index = jax.random.split(jax.random.key(1), n), jnp.arange(n, dtype=jnp.int32)
+    expected = np.asarray(jax.jit(jax.vmap(whole))(keys, index))
+    found = np.asarray(jax.jit(jax.vmap(by_size))(keys, index))
+    shown = np.arange(K) < sizes[:, None]  # below a query's last document there is padding in any order
+    assert (found == expected)[shown].all()
+    alone = np.stack([jax.jit(by_size)(keys[q], index[q]) for q in range(n)])
+    assert (alone == found).all()
+
+
 def test_lemma_1_by_hand_and_nothing_is_certain_with_it():
     """α_t by hand: 2k/c·(√(R² log(det M/(δ² det λI))) + √λ·Q), with c = σ'(Q√d)."""
     policy = jr.PairRank(confidence="lemma1", delta=0.1, regularization=0.1, norm_bound=2.0)

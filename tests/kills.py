@@ -1,0 +1,156 @@
+"""Kills runs with SIGKILL at random moments, goes on with them, and compares what comes out with a run left alone.
+
+    python tests/kills.py FOLDER [KILLS_OF_ONE [KILLS_OF_TWO]]
+
+One process first, then two, of which one is killed and the other must end with a clear message within 60 s. This
+process imports jaxrank once and forks the runs, before JAX has started any thread.
+"""
+
+import os
+import random
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from jaxrank import cli, results
+
+WORLD = [
+    "--policy",
+    "bubblerank:delta=0.1",
+    "--queries",
+    "2",
+    "--items",
+    "5",
+    "--seeds",
+    "4",
+    "--metrics",
+    "regret",
+    "misordered",
+]
+STEPS = ["--steps", "4000000", "--records", "50", "--quiet", "--checkpoint-every", "1 chunk"]
+MESSAGE = "another process died"
+
+
+def fork(arguments: list[str], log: Path) -> int:
+    """Runs the command in a child; its output goes to ``log``."""
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        with open(log, "w") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        code = cli.main(arguments)
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def ended(child: int, seconds: float) -> int | None:
+    """The exit code of a child that ends within ``seconds``; None if it goes on."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    return None
+
+
+def kill(child: int) -> None:
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def until(condition, logs: list[Path], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain:\n" + "\n".join(log.read_text()[-1000:] for log in logs)
+        time.sleep(0.01)
+
+
+def saved(folder: Path) -> list[int]:
+    """The latest step that each process has saved."""
+    shares = [list(folder.glob(f"saved/*/lanes-{i}-*/step-*")) for i in range(2)]
+    return [max((int(path.stem.removeprefix("step-")) for path in share), default=0) for share in shares]
+
+
+def start(folder: Path, processes: int) -> tuple[list[int], list[Path]]:
+    """Begins the run of ``folder``, or goes on with it."""
+    saved = folder / "saved"
+    if (saved / "run.json").exists():
+        arguments = ["resume", str(saved)]
+    else:
+        arguments = ["run", *WORLD, *STEPS, "--out", str(folder), "--checkpoint", str(saved)]
+    logs = [folder / f"log-{i}" for i in range(processes)]
+    for log in logs:
+        log.write_text("")
+    if processes == 1:
+        return [fork([*arguments, "--devices", "1"], logs[0])], logs
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    machines = ["--devices", "1", "--distributed", "--coordinator", f"127.0.0.1:{port}", "--num-processes", "2"]
+    return [fork([*arguments, *machines, "--process-id", str(i)], logs[i]) for i in range(2)], logs
+
+
+def finish(folder: Path, processes: int):
+    """Goes on to the end; returns the results."""
+    children, logs = start(folder, processes)
+    for child in children:
+        assert ended(child, 300) == 0, [log.read_text()[-2000:] for log in logs]
+    assert (folder / "run.nc").exists(), logs[0].read_text()[-2000:]
+    return results.load(folder / "run.nc")
+
+
+def main(folder: Path, of_one: int, of_two: int) -> None:
+    for processes, kills in ((1, of_one), (2, of_two)):
+        alone = folder / f"alone-{processes}"
+        alone.mkdir(parents=True)
+        expected = finish(alone, processes)
+        if processes == 1:
+            of_one_process = expected
+        assert expected["misordered"].equals(of_one_process["misordered"])
+        np.testing.assert_allclose(expected["regret"], of_one_process["regret"], rtol=1e-6)
+        killed, runs = 0, 0
+        while killed < kills:
+            runs += 1
+            own = folder / f"killed-{processes}-{runs}"
+            own.mkdir()
+            while killed < kills:
+                before = saved(own)
+                children, logs = start(own, processes)
+                if processes == 2:  # until they have found each other
+                    until(lambda: "policies ×" in logs[0].read_text(), logs)  # noqa: B023
+                victim = int(processes == 2 and killed == 1)  # once, as the death of a coordinator is noticed sooner
+                if killed % 4:  # most of them while they simulate, the others while they start
+                    until(lambda: saved(own) != before or (own / "run.nc").exists(), logs)  # noqa: B023
+                if ended(children[0], random.uniform(0, 1.5)) is not None:
+                    assert processes == 1 or ended(children[1], 60) is not None
+                    break  # the run has come to its end: kill another one
+                kill(children[victim])
+                if processes == 2:
+                    moment = time.monotonic()
+                    code = ended(children[1 - victim], 60)
+                    assert code is not None, "the survivor goes on"
+                    if code == 0:  # it had nothing left to do when the other was killed: kill another run
+                        break
+                    seconds = time.monotonic() - moment
+                    until(lambda: MESSAGE in logs[1 - victim].read_text(), logs)  # noqa: B023
+                    print(f"process {victim} killed: the other ended after {seconds:.1f} s", flush=True)
+                killed += 1
+                assert all(now >= then for now, then in zip(saved(own), before, strict=True)), "work was lost"
+                print(f"kill {killed} of {kills} with {processes} process(es), saved steps {saved(own)}", flush=True)
+            (own / "run.nc").unlink(missing_ok=True)
+            assert finish(own, processes).equals(expected), f"curves of {own} differ from those of {alone}"
+        print(f"{killed} kills of {runs} run(s) with {processes} process(es): the same curves, bit by bit", flush=True)
+
+
+if __name__ == "__main__":
+    counts = [int(text) for text in sys.argv[2:]]
+    main(Path(sys.argv[1]), *(counts + [16, 4][len(counts) :]))
