@@ -14,6 +14,7 @@ Where the paper leaves a choice, is misprinted, or this file reads differently:
   step. In the batch over position K counts differ by one at most: no item is observed twice before all were.
 """
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,7 @@ class BatchRankState(NamedTuple):
     stage: Array  # int32[L], ℓ_b
     n: Array  # int32[L], n_{b,ℓ}(d)
     c: Array  # int32[L], c_{b,ℓ}(d)
+    n_min: Array  # int32[], of the batch over position K; not kept if all of its items are shown in every step, L = K
     settled: Array  # bool[], is every batch a single item?
 
 
@@ -53,7 +55,7 @@ class BatchRank:
     def init(self, key: Key, query: Query) -> BatchRankState:
         zeros = jnp.zeros(query.num_items, jnp.int32)
         last, settled = zeros + query.list_size - 1, jnp.bool_(query.num_items == 1)
-        return BatchRankState(zeros, last, stage=zeros, n=zeros, c=zeros, settled=settled)  # lines 1–7
+        return BatchRankState(zeros, last, zeros, n=zeros, c=zeros, n_min=jnp.int32(0), settled=settled)  # lines 1–7
 
     def rank(self, key: Key, state: BatchRankState, query: Query) -> Array:
         """Algorithm 2, DisplayBatch, for all batches: d and π are lists of K, each batch in its interval."""
@@ -72,13 +74,14 @@ class BatchRank:
         shown = by_item(ranking, 1 + clicks.astype(jnp.int32), L)  # 0 if not shown, 1 if shown, 2 if clicked
         collects = (shown > 0) & ~_ahead(state, K)  # Algorithm 3, line 4
         state = state._replace(c=state.c + (collects & (shown == 2)), n=state.n + collects)
-        # Algorithm 4, where a first item of some batch has been observed often enough: the others are not far behind.
-        ends = any_of(state.n == _stage_length(state.stage, log_horizon))
-        return rarely(ends, _update_batches, state, log_horizon)
+        state = _with_n_min(state, K)
+        # Algorithm 4, where the least observed items of some batch have been observed often enough.
+        ends = any_of((state.n == _stage_length(state.stage, log_horizon)) & ~_ahead(state, K))
+        return rarely(ends, partial(_update_batches, K), state, log_horizon)
 
     def statistics(self, state: BatchRankState) -> dict[str, Array]:
         """The paper's I_b (from 0), ℓ_b, n_{b,ℓ} and c_{b,ℓ} of each item's batch, for probes and tests."""
-        return {name: leaf for name, leaf in state._asdict().items() if name != "settled"}
+        return {name: leaf for name, leaf in state._asdict().items() if name not in ("n_min", "settled")}
 
     def settled(self, state: BatchRankState) -> Array:
         """bool[]: is the displayed list the same for ever?
@@ -99,18 +102,23 @@ def _stage_length(stage: Array, log_horizon: Array) -> Array:
     return jnp.minimum(jnp.ceil(16 * log_horizon * (1 << 2 * stage)), _NEVER).astype(jnp.int32)
 
 
+def _with_n_min(state: BatchRankState, list_size: int) -> BatchRankState:
+    if state.n.shape[0] == list_size:
+        return state
+    least = jnp.where(state.last == list_size - 1, -state.n, jnp.iinfo(jnp.int32).min + 1)
+    return state._replace(n_min=-largest(lane_vector(least)))
+
+
 def _ahead(state: BatchRankState, list_size: int) -> Array:
     """bool[L]: was the item observed once more than n_min, the least observed one of its batch?"""
     if state.n.shape[0] == list_size:
         return jnp.zeros(list_size, bool)
-    at_the_end = state.last == list_size - 1
-    n_min = -largest(lane_vector(jnp.where(at_the_end, -state.n, jnp.iinfo(jnp.int32).min + 1)))
-    return at_the_end & (state.n > n_min)
+    return (state.last == list_size - 1) & (state.n > state.n_min)
 
 
-def _update_batches(state: BatchRankState, log_horizon: Array) -> BatchRankState:
+def _update_batches(list_size: int, state: BatchRankState, log_horizon: Array) -> BatchRankState:
     """Algorithm 4, UpdateBatch, for all batches at once: each item d computes what concerns its batch."""
-    first, last, stage, n, c, _ = state
+    first, last, stage, n, c, *_ = state
     L, length, n_stage = first.shape[0], last - first + 1, _stage_length(stage, log_horizon)
     d, e = jnp.arange(L)[:, None], jnp.arange(L)[None, :]  # two items
     batch = first[d] == first[e]  # is e in the batch of d? The eliminated make up one that never ends: n = 0.
@@ -145,4 +153,4 @@ def _update_batches(state: BatchRankState, log_horizon: Array) -> BatchRankState
     }
     state = state._replace(**{name: jnp.where(ended, leaf, getattr(state, name)) for name, leaf in updated.items()})
     alone = jnp.sum(state.first[d] == state.first[e], axis=1) == 1
-    return state._replace(settled=jnp.all(alone | (state.first == L)))
+    return _with_n_min(state._replace(settled=jnp.all(alone | (state.first == L))), list_size)

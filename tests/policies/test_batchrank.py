@@ -103,9 +103,8 @@ def test_items_with_equal_clicks_are_neither_split_nor_eliminated(horizon):
     n = _stage_length(zeros, log_horizon)
 
     def update(clicks):
-        return _update_batches(
-            BatchRankState(zeros, zeros + 1, zeros, n, zeros + clicks, jnp.bool_(False)), log_horizon
-        )
+        state = BatchRankState(zeros, zeros + 1, zeros, n, zeros + clicks, n_min=n[0], settled=jnp.bool_(False))
+        return _update_batches(2, state, log_horizon)
 
     after = jax.jit(jax.vmap(update))(jnp.arange(int(n[0]) + 1))
     assert (after.first == 0).all() and (after.last == 1).all() and (after.stage == 1).all()
@@ -132,7 +131,7 @@ def test_settled_lists_never_change_and_others_do(list_size):
 def test_least_observed_items_are_shown_at_uniformly_random_positions(observed, possible):
     """Item 0 alone at position 1; items 1, 2 and 3 over positions 2 and 3; item 4 eliminated."""
     first, last, n = (jnp.array(x, jnp.int32) for x in ([0, 1, 1, 1, 5], [0, 2, 2, 2, 5], observed))
-    state = BatchRankState(first, last, stage=0 * n, n=n, c=0 * n, settled=jnp.bool_(False))
+    state = BatchRankState(first, last, 0 * n, n=n, c=0 * n, n_min=jnp.int32(5), settled=jnp.bool_(False))
     query = jr.ClickBandit(jr.CascadeModel(np.full(5, 0.5)), list_size=3).query(None, jnp.int32(1))
     rank = jax.vmap(lambda key: BatchRank(horizon=100).rank(key, state, query))
     lists = np.asarray(rank(jax.random.split(random.root_key(0), 12_000)))
