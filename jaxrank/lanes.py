@@ -5,6 +5,7 @@ one-lane step mapped over lanes. Lanes never communicate, so every device of a m
 a CPU core on a part of its share at a time, one that stays in its cache.
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -20,8 +21,11 @@ from jaxrank.pytrees import leaf_axes, take_instances
 from jaxrank.types import Array, Environment, Policy, State
 
 AXIS = "lanes"  # of the mesh
-_IN_CACHE = 2_048  # lanes that a CPU core takes through all steps of a call before it turns to the next ones
-_VECTOR, _MANY = 16, 256  # lanes come in multiples of a vector, if there are many
+_IN_CACHE = (
+    2**21
+)  # bytes of the lanes that a CPU core takes through all steps of a call before it turns to the next ones
+_VECTOR = 16  # lanes; if there are many of them, they come in odd multiples of it
+_FEWEST, _MOST = 15, 127  # vectors that a core takes at a time, whatever their bytes
 _PER_LANE, _PER_INTERVAL, _SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
 
 
@@ -121,7 +125,7 @@ def run_intervals(
         return (lanes.state, sums), totals, settled, seen
 
     def run_parts(lanes: Lanes, intervals: Array, probes: dict[str, Any]) -> Any:
-        parts = _num_parts(lanes.key.shape[0], mesh)
+        parts = _num_parts(lanes.key.shape[0], mesh, lane_bytes(lanes))
         if parts == 1:
             return run(lanes, intervals, probes)
         leaves, structure = jax.tree.flatten(lanes)
@@ -144,22 +148,33 @@ def run_intervals(
     return _on_mesh(run_parts, mesh, lanes, _SHARED, _SHARED, out_specs=out_specs)(lanes, intervals, probes)
 
 
-def padded_size(num_lanes: int, mesh: Mesh) -> int:
+def padded_size(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
     """How many lanes to run for so many to be shared out evenly, over devices and over the parts that each runs.
 
-    Many are filled up to whole vectors: 1,667 lanes on a core take a third longer than 1,680 do.
+    Many are filled up to whole vectors, an odd number of them: the entries of an array lie as far apart as the part has
+    lanes, and at a power of two they would compete for the same lines of the cache (RandomRanking with L = 30: 19 M
+    lane-steps/s with 496 or 528 lanes on each of two cores, 6 M with 512).
     """
     each = -(-num_lanes // mesh.size)
-    parts = _num_parts(each, mesh)
+    parts = _num_parts(each, mesh, bytes_of_lane)
     part = -(-each // parts)
-    if part >= _MANY:
-        part = -(-part // _VECTOR) * _VECTOR
+    if part >= 8 * _VECTOR:
+        part = (-(-part // _VECTOR) | 1) * _VECTOR
     return part * parts * mesh.size
 
 
-def _num_parts(num_lanes: int, mesh: Mesh) -> int:
+def _num_parts(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
     """Into how many parts a device's share is divided."""
-    return -(-num_lanes // _IN_CACHE) if mesh.devices.flat[0].platform == "cpu" else 1
+    if mesh.devices.flat[0].platform != "cpu":
+        return 1
+    vectors = min(max(_IN_CACHE // (bytes_of_lane * _VECTOR), _FEWEST), _MOST)
+    return -(-num_lanes // ((vectors - 1 | 1) * _VECTOR))
+
+
+def lane_bytes(lanes: Lanes) -> int:
+    """Of one lane, without what all share."""
+    own = [leaf for leaf, axis in zip(jax.tree.leaves(lanes), lane_axes(lanes), strict=True) if axis == 0]
+    return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in own)
 
 
 def seen_by(probes: dict[str, Any], lanes: Lanes) -> dict[str, Array]:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxrank.lanes import Lanes, metrics_now, nan_lanes, padded_size, run_intervals, spread, take_lanes
+from jaxrank.lanes import Lanes, lane_bytes, metrics_now, nan_lanes, padded_size, run_intervals, spread, take_lanes
 
 _INTERVAL = 1_000  # steps in a float32 sum at most
 _CALL_SECONDS = 1.0  # what one host call aims at: how soon a signal is answered and the progress bar moves
@@ -197,7 +197,7 @@ class Run:
 
     def _batch_size(self, num_lanes: int) -> int:
         """Of a batch that lanes have left: a power of two, so that few sizes are compiled, shared by the devices."""
-        return padded_size(1 << max(num_lanes - 1, 0).bit_length(), self.options["mesh"])
+        return padded_size(1 << max(num_lanes - 1, 0).bit_length(), self.options["mesh"], lane_bytes(self.lanes))
 
 
 def intervals_of_a_call(num_lanes: int) -> int:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrank import random
 from jaxrank.checkpoint import FORMAT, described
 from jaxrank.devices import lane_mesh
-from jaxrank.lanes import Lanes, can_settle, make_lanes, padded_size
+from jaxrank.lanes import Lanes, can_settle, lane_bytes, make_lanes, padded_size
 from jaxrank.pytrees import num_instances, take_instances
 from jaxrank.run import Run
 from jaxrank.types import Array, Environment, Policy, Query
@@ -51,15 +51,21 @@ class Task:
 
     def make_lanes(self, numbers: np.ndarray) -> Lanes:
         """The lanes of these numbers, padded for the devices."""
-        all_lanes = np.resize(numbers, padded_size(numbers.size, self.mesh))
+        all_lanes = np.resize(numbers, self._padded_size(numbers.size))
         setting, instance, lane_seed = np.unravel_index(all_lanes, self.grid)
         ids = (setting.astype(np.int32), self.instance_ids[instance], self.seed_ids[lane_seed])
         roots = self.everywhere((self.policy, self.environment, random.root_key(self.seed, self.prng)))
         return make_lanes(*roots, *ids, self.metrics, mesh=self.mesh, prng=self.prng)
 
     def lane_shapes(self, num_lanes: int) -> Any:
-        """The shapes of so many lanes, without making them."""
-        ids = [jax.ShapeDtypeStruct((padded_size(num_lanes, self.mesh),), jnp.int32)] * 3
+        """The shapes of so many lanes, padded for the devices, without making them."""
+        return self._shapes(self._padded_size(num_lanes))
+
+    def _padded_size(self, num_lanes: int) -> int:
+        return padded_size(num_lanes, self.mesh, lane_bytes(self._shapes(self.mesh.size)))
+
+    def _shapes(self, padded_size: int) -> Any:
+        ids = [jax.ShapeDtypeStruct((padded_size,), jnp.int32)] * 3
         make = partial(make_lanes, mesh=self.mesh, prng=self.prng)
         root = random.root_key(self.seed, self.prng)
         return jax.eval_shape(make, self.policy, self.environment, root, *ids, self.metrics)

@@ -128,15 +128,28 @@ def test_lanes_in_parts_do_what_all_together_do(policy, monkeypatch):
     options = {"num_seeds": 7, "num_records": 5, "metrics": ("regret", "misordered"), **QUIET}
     for extra in ({}, {"probes": {"shown": shown}}):
         runs = []
-        for in_cache in (4, 2_048):  # 35 or 70 lanes on one device or two: the last part is padded
-            monkeypatch.setattr(lanes, "_IN_CACHE", in_cache)
+        for vectors in (1, 127):  # 35 or 70 lanes on one device or two: the last part is padded
+            monkeypatch.setattr(lanes, "_MOST", vectors)
             jax.clear_caches()
             parts.clear()
             runs.append(jr.simulate(policy, ENVIRONMENT, 1_500, **options, **extra))
-            assert max(parts) == 1 if in_cache > 4 else max(parts) > 4
+            assert max(parts) == 1 if vectors > 1 else max(parts) > 1
         assert runs[0].sizes == runs[1].sizes
         for name in runs[0].data_vars:
             np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-6 if name == "regret" else 0)
+
+
+@pytest.mark.parametrize("bytes_of_lane", [1, 1_500, 4_100, 100_000])
+def test_padding_is_little_and_shared_out_evenly(bytes_of_lane):
+    """The loop divides padded lanes into as many parts as they were padded for."""
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    for num_lanes in [*range(1, 3_000, 7), *range(3_000, 200_000, 1_237)]:
+        padded = lanes.padded_size(num_lanes, mesh, bytes_of_lane)
+        asked, parts = (lanes._num_parts(-(-n // mesh.size), mesh, bytes_of_lane) for n in (num_lanes, padded))
+        assert parts == asked and padded % (mesh.size * parts) == 0
+        part = padded // mesh.size // parts
+        assert part < 128 or part % 32 == 16
+        assert num_lanes <= padded < num_lanes + mesh.size * parts * 32
 
 
 def test_a_lane_is_the_same_on_any_number_of_devices():
