@@ -21,9 +21,8 @@ from jaxrank.pytrees import leaf_axes, take_instances
 from jaxrank.types import Array, Environment, Policy, State
 
 AXIS = "lanes"  # of the mesh
-_IN_CACHE = (
-    2**21
-)  # bytes of the lanes that a CPU core takes through all steps of a call before it turns to the next ones
+# A CPU core takes so many bytes of lanes through all steps of a call before it turns to the next ones.
+_IN_CACHE = 5 * 2**19
 _VECTOR = 16  # lanes; if there are many of them, they come in odd multiples of it
 _FEWEST, _MOST = 15, 127  # vectors that a core takes at a time, whatever their bytes
 _PER_LANE, _PER_INTERVAL, _SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
