@@ -6,6 +6,8 @@ from pathlib import Path
 import jax
 import pytest
 
+from jaxrank.cli import main
+
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 
@@ -16,6 +18,25 @@ def real_data():
     if not folder or not Path(folder).is_dir():
         pytest.skip("real data: set JAXRANK_DATA to the folder that holds yandex-click-models and the others")
     return Path(folder)
+
+
+@pytest.fixture
+def refusal(capsys, tmp_path, monkeypatch):
+    """Runs the command, in a folder of its own, with arguments that it must refuse; returns the line that it says."""
+
+    def refused(arguments):
+        monkeypatch.chdir(tmp_path)
+        try:
+            code = main(arguments)
+        except SystemExit as stop:
+            code = stop.code
+        error = capsys.readouterr().err
+        assert code == 2
+        assert error.count("\n") == 1 and error.startswith("jaxrank")
+        assert not list(tmp_path.glob("**/*.nc"))
+        return error
+
+    return refused
 
 
 @pytest.fixture(scope="module", autouse=True)
