@@ -33,7 +33,8 @@ def needed(task: Task) -> Memory:
     """What a run takes, as the compiler counts it; nothing of that size is made."""
     _refuse_too_many(task)
     lanes = _placed(task, task.lane_shapes(task.num_lanes))
-    intervals = jax.ShapeDtypeStruct((task.chunk_intervals or intervals_of_a_call(task.num_lanes), 3), jnp.int32)
+    num_intervals = task.chunk_intervals or intervals_of_a_call(task.num_lanes, task.steps)
+    intervals = jax.ShapeDtypeStruct((num_intervals, 3), jnp.int32)
     options: Any = {"metrics": tuple(task.metrics), "mesh": task.mesh, "prng": task.prng}
     lowered = run_intervals.lower(lanes, intervals, task.everywhere(task.probes), **options)
     analysis = lowered.compile().memory_analysis()

@@ -24,7 +24,7 @@ from jaxrank.lanes import Lanes, lane_bytes, metrics_now, nan_lanes, padded_size
 
 _INTERVAL = 1_000  # steps in a float32 sum at most
 _CALL_SECONDS = 1.0  # what one host call aims at: how soon a signal is answered and the progress bar moves
-_CALL_LANE_STEPS = 20_000_000  # and what it is compiled for, in intervals of 1,000 steps
+_CALL_LANE_STEPS = 20_000_000  # and what it has room for
 _CALL_INTERVALS = 64  # but at most so many
 _WORTH_COMPILING = 20_000_000  # lane-steps to save before the loop is compiled for a smaller batch
 
@@ -48,7 +48,7 @@ class Run:
     ) -> None:
         self.step = 0  # the last one simulated
         self.seconds = 0.0  # spent so far
-        self.steps, self.ends = steps, np.union1d(steps, np.arange(_INTERVAL, steps[-1], _INTERVAL))
+        self.steps, self.ends = steps, interval_ends(steps)
         self.lanes, self.probes = lanes, probes
         self.batch = np.arange(num_lanes)  # the numbers of the simulated lanes; padding follows them in ``lanes``
         self.sums = {name: np.zeros(num_lanes) for name in metrics}
@@ -57,7 +57,7 @@ class Run:
         self.curves: dict[str, np.ndarray] = {}  # [lanes, steps, …]
         self.options: Any = {"metrics": metrics, "mesh": mesh, "prng": prng}
         self.skip_settled, self.describe = skip_settled, describe
-        self.call_intervals = call_intervals or intervals_of_a_call(num_lanes)
+        self.call_intervals = call_intervals or intervals_of_a_call(num_lanes, steps)
         self.call_steps = float("inf") if call_intervals else 16.0
 
     @property
@@ -200,8 +200,15 @@ class Run:
         return padded_size(1 << max(num_lanes - 1, 0).bit_length(), self.options["mesh"], lane_bytes(self.lanes))
 
 
-def intervals_of_a_call(num_lanes: int) -> int:
-    return max(1, min(_CALL_INTERVALS, _CALL_LANE_STEPS // (_INTERVAL * num_lanes)))
+def interval_ends(steps: np.ndarray) -> np.ndarray:
+    """Of a run that records these steps."""
+    return np.union1d(steps, np.arange(_INTERVAL, steps[-1], _INTERVAL))
+
+
+def intervals_of_a_call(num_lanes: int, steps: np.ndarray) -> int:
+    """How many intervals, of average length, a call has room for."""
+    ends = interval_ends(steps)
+    return max(1, min(_CALL_INTERVALS, _CALL_LANE_STEPS * len(ends) // (int(ends[-1]) * num_lanes)))
 
 
 def _ends_era(step: int) -> bool:
