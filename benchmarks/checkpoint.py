@@ -30,6 +30,7 @@ def timed(name, function):
     return wrapped
 
 
+jr.simulate(jr.BubbleRank(), environment, steps // 10, **options)  # what only the first run takes, such as imports
 with (
     tempfile.TemporaryDirectory() as folder,
     mock.patch.object(run.Run, "snapshot", timed("copied", run.Run.snapshot)),
