@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxrank.lanes import AXIS, lane_axes, run_intervals, seen_by
-from jaxrank.run import intervals_of_a_call
+from jaxrank.run import interval_ends, intervals_of_a_call
 from jaxrank.task import Task
 
 _SHARE = 0.8  # of the free memory that a run may fill
@@ -33,7 +33,7 @@ def needed(task: Task) -> Memory:
     """What a run takes, as the compiler counts it; nothing of that size is made."""
     _refuse_too_many(task)
     lanes = _placed(task, task.lane_shapes(task.num_lanes))
-    num_intervals = task.chunk_intervals or intervals_of_a_call(task.num_lanes, task.steps)
+    num_intervals = task.chunk_intervals or intervals_of_a_call(task.num_lanes, interval_ends(task.steps))
     intervals = jax.ShapeDtypeStruct((num_intervals, 3), jnp.int32)
     options: Any = {"metrics": tuple(task.metrics), "mesh": task.mesh, "prng": task.prng}
     lowered = run_intervals.lower(lanes, intervals, task.everywhere(task.probes), **options)

@@ -57,7 +57,7 @@ class Run:
         self.curves: dict[str, np.ndarray] = {}  # [lanes, steps, …]
         self.options: Any = {"metrics": metrics, "mesh": mesh, "prng": prng}
         self.skip_settled, self.describe = skip_settled, describe
-        self.call_intervals = call_intervals or intervals_of_a_call(num_lanes, steps)
+        self.call_intervals = call_intervals or intervals_of_a_call(num_lanes, self.ends)
         self.call_steps = float("inf") if call_intervals else 16.0
 
     @property
@@ -205,9 +205,8 @@ def interval_ends(steps: np.ndarray) -> np.ndarray:
     return np.union1d(steps, np.arange(_INTERVAL, steps[-1], _INTERVAL))
 
 
-def intervals_of_a_call(num_lanes: int, steps: np.ndarray) -> int:
+def intervals_of_a_call(num_lanes: int, ends: np.ndarray) -> int:
     """How many intervals, of average length, a call has room for."""
-    ends = interval_ends(steps)
     return max(1, min(_CALL_INTERVALS, _CALL_LANE_STEPS * len(ends) // (int(ends[-1]) * num_lanes)))
 
 

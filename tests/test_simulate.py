@@ -128,12 +128,13 @@ def test_lanes_in_parts_do_what_all_together_do(policy, monkeypatch):
     options = {"num_seeds": 7, "num_records": 5, "metrics": ("regret", "misordered"), **QUIET}
     for extra in ({}, {"probes": {"shown": shown}}):
         runs = []
-        for vectors in (1, 127):  # 35 or 70 lanes on one device or two: the last part is padded
+        for vector, vectors in ((4, 1), (16, 127)):  # 35 or 70 lanes on one device or two: the last part is padded
+            monkeypatch.setattr(lanes, "_VECTOR", vector)
             monkeypatch.setattr(lanes, "_MOST", vectors)
             jax.clear_caches()
             parts.clear()
             runs.append(jr.simulate(policy, ENVIRONMENT, 1_500, **options, **extra))
-            assert max(parts) == 1 if vectors > 1 else max(parts) > 1
+            assert max(parts) == 1 if vectors > 1 else max(parts) > 4
         assert runs[0].sizes == runs[1].sizes
         for name in runs[0].data_vars:
             np.testing.assert_allclose(runs[0][name], runs[1][name], rtol=1e-6 if name == "regret" else 0)
