@@ -10,7 +10,7 @@ from pathlib import Path
 from unittest import mock
 
 import jaxrank as jr
-from jaxrank import checkpoint, run
+from jaxrank.engine import checkpoint, run
 
 lanes = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else 20_000

@@ -14,7 +14,7 @@ import time
 import numpy as np
 
 import jaxrank as jr
-from jaxrank.pytrees import take_instances
+from jaxrank.core.pytrees import take_instances
 
 
 class NumpyHybrid:

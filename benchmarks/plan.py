@@ -12,8 +12,8 @@ import sys
 import time
 
 import jaxrank as jr
-from jaxrank.bench.measure import _peak_memory, _reset_peak_memory
-from jaxrank.memory import gigabytes
+from jaxrank.bench.measurement import _peak_memory, _reset_peak_memory
+from jaxrank.engine.memory import gigabytes
 
 
 def world(lanes: int) -> tuple[jr.ClickBandit, int]:

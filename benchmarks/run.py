@@ -2,6 +2,6 @@
 
 import sys
 
-from jaxrank.cli import main
+from jaxrank.command.cli import main
 
 sys.exit(main(["bench", *sys.argv[1:]]))

@@ -1,7 +1,6 @@
 """jaxrank: a vectorized JAX simulator of online learning to rank for massively parallel runs."""
 
-from jaxrank import click_models, counterfactual, datasets, losses, probes, rankers, relax, testing
-from jaxrank.checkpoint import Interrupted
+from jaxrank import click_models, datasets, testing
 from jaxrank.click_models import (
     CascadeModel,
     ClickChainModel,
@@ -11,10 +10,18 @@ from jaxrank.click_models import (
     PositionBasedModel,
     UserBrowsingModel,
 )
-from jaxrank.devices import use_all_cores
+from jaxrank.core.registry import available, make, register
+from jaxrank.core.types import ClickModel, Environment, Policy, Query
+from jaxrank.core.version import __version__
+from jaxrank.engine.checkpoint import Interrupted
+from jaxrank.engine.devices import use_all_cores
+from jaxrank.engine.estimation import Estimate, estimate
+from jaxrank.engine.simulation import compare, simulate
 from jaxrank.environments import ClickBandit, QueryStream, TopicBandit, sweep_trade_off
-from jaxrank.estimate import Estimate, estimate
-from jaxrank.plotting import plot_curves
+from jaxrank.learning import counterfactual, losses, probes, rankers, relax
+from jaxrank.learning.training import offline_ranknet, train
+from jaxrank.output.plotting import plot_curves
+from jaxrank.output.results import load, mean_and_error, per_step, save
 from jaxrank.policies import (
     DBGD,
     DCMKLUCB,
@@ -44,14 +51,8 @@ from jaxrank.policies import (
     StaticRanking,
     TopRank,
 )
-from jaxrank.registry import available, make, register
-from jaxrank.results import load, mean_and_error, per_step, save
-from jaxrank.simulate import compare, simulate
-from jaxrank.sweep import sweep
-from jaxrank.train import offline_ranknet, train
-from jaxrank.tune import tune
-from jaxrank.types import ClickModel, Environment, Policy, Query
-from jaxrank.version import __version__
+from jaxrank.studies.sweeps import sweep
+from jaxrank.studies.tuning import tune
 
 use_all_cores()
 

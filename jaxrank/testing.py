@@ -16,12 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank import random
 from jaxrank.click_models.position_based import PositionBasedModel
+from jaxrank.core import random
+from jaxrank.core.pytrees import leaf_axes, num_instances, pytree, take_instances
+from jaxrank.core.types import ClickModel, Environment, Policy
+from jaxrank.engine.simulation import simulate
 from jaxrank.environments.click_bandit import ClickBandit
-from jaxrank.pytrees import leaf_axes, num_instances, pytree, take_instances
-from jaxrank.simulate import simulate
-from jaxrank.types import ClickModel, Environment, Policy
 
 _STEPS = 40
 _ATTRACTION = ((0.9, 0.1, 0.5, 0.3, 0.7), (0.2, 0.6, 0.4, 0.8, 0.05), (0.3, 0.3, 0.0, 1.0, 0.6))

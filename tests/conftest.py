@@ -6,7 +6,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from jaxrank.cli import main
+from jaxrank.command.cli import main
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

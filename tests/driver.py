@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank import random
-from jaxrank.pytrees import num_instances, take_instances
+from jaxrank.core import random
+from jaxrank.core.pytrees import num_instances, take_instances
 
 
 def record(policy, environment, num_steps, *, seed=0, draws=None, statistics=None):

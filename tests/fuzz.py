@@ -30,10 +30,9 @@ from hypothesis import strategies as st
 
 import jaxrank as jr
 import jaxrank.bench
-import jaxrank.cli
-from jaxrank.sweep_config import read_sweep
-
-letor_module = sys.modules["jaxrank.datasets.letor"]  # the name in the package is the function
+import jaxrank.command.cli
+from jaxrank.datasets import letor_files
+from jaxrank.studies.sweep_files import read_sweep
 
 _WORDS = [
     *("", "0", "1", "-1", "7", "0.5", "-0", "1e308", "1e-320", "1e999", "nan", "-inf", "NaN", "Infinity", "null"),
@@ -214,9 +213,9 @@ def _letor_copy(folder: Path) -> None:
     write(source, LETOR)
     for file in source.iterdir():
         os.utime(file, ns=(1, 1))  # as when the copy was made
-    options = {"version": letor_module._CACHE_VERSION, "num_grades": 5, "normalize": True}
+    options = {"version": letor_files._CACHE_VERSION, "num_grades": 5, "normalize": True}
     if (folder / "copy.npz").exists():
-        (folder / "copy.npz").rename(letor_module._cache_file(source, options, folder))
+        (folder / "copy.npz").rename(letor_files._cache_file(source, options, folder))
     assert jr.datasets.letor(source, cache=folder).train == jr.datasets.letor(source, cache=False).train
 
 
@@ -382,7 +381,7 @@ class ReachedTheEngineError(BaseException):
 
 def complaint_of_command(command: tuple[str, list[str], list[tuple[str, str]]]) -> str:
     """What the command prints about bad arguments, in one line; "(runs)" if it has none to complain about."""
-    from jaxrank.cli import main as run
+    from jaxrank.command.cli import main as run
 
     def reached(*_: object, **__: object) -> None:
         raise ReachedTheEngineError
@@ -391,8 +390,8 @@ def complaint_of_command(command: tuple[str, list[str], list[tuple[str, str]]]) 
     arguments = [name, *words, *(word for pair in flags for word in pair)]
     output = io.StringIO()
     engine = {
-        "jaxrank.task": "make_lanes",
-        "jaxrank.experiments": "reproduce",
+        "jaxrank.engine.task": "make_lanes",
+        "jaxrank.studies.papers": "reproduce",
         "jaxrank.bench": "measure",
         "jaxrank.click_models": "fit",
     }

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxrank import cli, results
+from jaxrank.command import cli
+from jaxrank.output import results
 
 WORLD = [
     "--policy",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrank as jr
-from jaxrank import random
+from jaxrank.core import random
 
 
 @cache

@@ -9,8 +9,8 @@ from streams import data
 from worlds import topic_bandit
 
 import jaxrank as jr
-from jaxrank.pytrees import pytree
-from jaxrank.registry import factory
+from jaxrank.core.pytrees import pytree
+from jaxrank.core.registry import factory
 
 OPTIONS = [
     *((name, {}) for name in jr.available()),

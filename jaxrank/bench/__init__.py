@@ -3,7 +3,7 @@
 Machines are noisy, so what counts is the ratio of two measurements next to each other, each the best of several.
 """
 
-from jaxrank.bench.measure import FEATURE_FREE, Cell, devices_of, measure, policies_for
+from jaxrank.bench.measurement import FEATURE_FREE, Cell, devices_of, measure, policies_for
 from jaxrank.bench.report import machine, table, write
 
 __all__ = ["FEATURE_FREE", "Cell", "devices_of", "machine", "measure", "policies_for", "table", "write"]

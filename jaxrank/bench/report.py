@@ -9,8 +9,8 @@ from typing import Any
 
 import jax
 
-from jaxrank.files import atomic_path
-from jaxrank.version import __version__
+from jaxrank.core.version import __version__
+from jaxrank.output.files import atomic_path
 
 Row = dict[str, Any]
 

@@ -4,11 +4,11 @@ from jaxrank.click_models.cascade import CascadeModel
 from jaxrank.click_models.click_chain import ClickChainModel
 from jaxrank.click_models.dependent_click import DependentClickModel
 from jaxrank.click_models.dynamic_bayesian import DynamicBayesianModel
-from jaxrank.click_models.fit import evaluate, fit
-from jaxrank.click_models.graded_user import GradedUser, graded_user
+from jaxrank.click_models.fitting import evaluate, fit
+from jaxrank.click_models.graded import GradedUser, graded_user
 from jaxrank.click_models.position_based import PositionBasedModel
 from jaxrank.click_models.user_browsing import UserBrowsingModel
-from jaxrank.registry import register
+from jaxrank.core.registry import register
 
 __all__ = [
     "CascadeModel",

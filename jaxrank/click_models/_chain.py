@@ -9,9 +9,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.numerics import any_above, ordered_sum, product_above, safe_log
-from jaxrank.ranking import is_soft, lookup, top_items
-from jaxrank.types import Array, Key
+from jaxrank.core.numerics import any_above, ordered_sum, product_above, safe_log
+from jaxrank.core.ranking import is_soft, lookup, top_items
+from jaxrank.core.types import Array, Key
 
 UNROLL = 16  # positions of a recursion written out before it becomes a loop: twice as fast for ten
 

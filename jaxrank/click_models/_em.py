@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.click_models._chain import Chain
-from jaxrank.types import Array
+from jaxrank.core.types import Array
 
 _TINY = 1e-30
 

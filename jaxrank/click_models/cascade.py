@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrank.numerics import any_above, product_above, product_gap, safe_log, sort_descending
-from jaxrank.pytrees import array, probability, pytree
-from jaxrank.ranking import lookup, top_items
-from jaxrank.types import Array, Key
+from jaxrank.core.numerics import any_above, product_above, product_gap, safe_log, sort_descending
+from jaxrank.core.pytrees import array, probability, pytree
+from jaxrank.core.ranking import lookup, top_items
+from jaxrank.core.types import Array, Key
 
 
 def first_click(key: Key, attraction: Array) -> Array:

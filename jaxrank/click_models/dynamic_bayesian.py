@@ -3,9 +3,9 @@
 import jax.numpy as jnp
 
 from jaxrank.click_models._chain import Chain, ChainModel
-from jaxrank.pytrees import array, probability, pytree
-from jaxrank.ranking import lookup
-from jaxrank.types import Array
+from jaxrank.core.pytrees import array, probability, pytree
+from jaxrank.core.ranking import lookup
+from jaxrank.core.types import Array
 
 
 @pytree

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.numerics import safe_log
-from jaxrank.pytrees import leaf_axes, num_instances
-from jaxrank.types import Array, ClickModel
+from jaxrank.core.numerics import safe_log
+from jaxrank.core.pytrees import leaf_axes, num_instances
+from jaxrank.core.types import Array, ClickModel
 
 _SESSIONS_AT_ONCE = 4096
 

@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrank.numerics import ordered_sum, safe_log
-from jaxrank.pytrees import array, probability, pytree
-from jaxrank.ranking import lookup, top_items
-from jaxrank.types import Array, Key
+from jaxrank.core.numerics import ordered_sum, safe_log
+from jaxrank.core.pytrees import array, probability, pytree
+from jaxrank.core.ranking import lookup, top_items
+from jaxrank.core.types import Array, Key
 
 
 def pair_best(attraction: Array, weight: Array, list_size: int, top: int | None = None) -> Array:

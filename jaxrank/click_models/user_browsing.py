@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.batching import lane_vector
 from jaxrank.click_models._chain import UNROLL, from_below
-from jaxrank.numerics import exclusive, ordered_sum, safe_log
-from jaxrank.pytrees import array, probability, pytree
-from jaxrank.ranking import lookup, top_items
-from jaxrank.types import Array, Key
+from jaxrank.core.batching import lane_vector
+from jaxrank.core.numerics import exclusive, ordered_sum, safe_log
+from jaxrank.core.pytrees import array, probability, pytree
+from jaxrank.core.ranking import lookup, top_items
+from jaxrank.core.types import Array, Key
 
 _MOST_LISTS = 30_240  # the top 5 of 10 items, as in the papers
 _LISTS_AT_ONCE = 5_040

@@ -1,11 +1,11 @@
 """Worlds to simulate: synthetic ones, and loaders of real data."""
 
-from jaxrank.datasets.letor import LetorData, letor, synthetic_letor
+from jaxrank.datasets.generated import synthetic, synthetic_ratings
+from jaxrank.datasets.letor_files import LetorData, letor, synthetic_letor
+from jaxrank.datasets.parameters import save_parameters, yandex
 from jaxrank.datasets.queries import QuerySet
 from jaxrank.datasets.ratings import movielens, topic_bandit, yahoo_music
 from jaxrank.datasets.sessions import load_sessions, load_yandex_log
-from jaxrank.datasets.synthetic import synthetic, synthetic_ratings
-from jaxrank.datasets.yandex import save_parameters, yandex
 
 __all__ = [
     "LetorData",

@@ -5,8 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.pytrees import array, non_negative, pytree, static
-from jaxrank.types import Array
+from jaxrank.core.pytrees import array, non_negative, pytree, static
+from jaxrank.core.types import Array
 
 
 @pytree

@@ -4,10 +4,10 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from jaxrank.metrics import dcg, violation
-from jaxrank.pytrees import array, derived, non_negative, num_instances, over_instances, pytree, static
-from jaxrank.ranking import complete, inversions, lookup, top_items
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.metrics import dcg, violation
+from jaxrank.core.pytrees import array, derived, non_negative, num_instances, over_instances, pytree, static
+from jaxrank.core.ranking import complete, inversions, lookup, top_items
+from jaxrank.core.types import Array, Key, Query
 
 
 @pytree

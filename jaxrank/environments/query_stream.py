@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
-from jaxrank.metrics import dcg, relevance_gain
-from jaxrank.pytrees import array, derived, open_probability, pytree, static
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.metrics import dcg, relevance_gain
+from jaxrank.core.pytrees import array, derived, open_probability, pytree, static
+from jaxrank.core.types import Array, Key, Query
 
 
 @pytree

@@ -10,12 +10,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.bounds import cascadehybrid_eta
 from jaxrank.click_models.cascade import first_click
-from jaxrank.numerics import product_gap
-from jaxrank.pytrees import array, derived, num_instances, over_instances, probability, pytree, static, take_instances
-from jaxrank.topics import coverage, coverage_gains, intra_list_similarity
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.bounds import cascadehybrid_eta
+from jaxrank.core.numerics import product_gap
+from jaxrank.core.pytrees import (
+    array,
+    derived,
+    num_instances,
+    over_instances,
+    probability,
+    pytree,
+    static,
+    take_instances,
+)
+from jaxrank.core.topics import coverage, coverage_gains, intra_list_similarity
+from jaxrank.core.types import Array, Key, Query
 
 _MAX_LISTS = 200_000  # that an enumeration looks at
 

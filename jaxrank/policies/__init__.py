@@ -1,5 +1,6 @@
 """How lists are chosen and learnt: one file per algorithm, close kin together."""
 
+from jaxrank.core.registry import register
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
 from jaxrank.policies.batchrank import BatchRank
 from jaxrank.policies.bubblerank import BubbleRank
@@ -12,7 +13,6 @@ from jaxrank.policies.position_based import PBMPIE, PBMTS, PBMUCB
 from jaxrank.policies.ranked import RankedExp3, RankedKLUCB, RankedUCB1
 from jaxrank.policies.ranknet import EpsilonGreedy, FixedRanker, SGDRankNet
 from jaxrank.policies.toprank import TopRank
-from jaxrank.registry import register
 
 __all__ = [
     "DBGD",

@@ -6,9 +6,9 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
-from jaxrank.batching import rarely
+from jaxrank.core.batching import rarely
+from jaxrank.core.types import Array
 from jaxrank.policies._online import examined
-from jaxrank.types import Array
 
 _SMALLEST = 32  # documents: queries of up to so many are treated alike
 _GROUP = 4  # lanes whose queries are of one size, treated together

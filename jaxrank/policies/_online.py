@@ -9,8 +9,8 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrank.rankers import Params, Ranker
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.types import Array, Key, Query
+from jaxrank.learning.rankers import Params, Ranker
 
 
 class RankerState(NamedTuple):

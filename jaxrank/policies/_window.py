@@ -8,8 +8,8 @@ which a loop can do in place. That alone is not enough: who reads the buffer bef
 import jax
 from jax.custom_batching import custom_vmap
 
-from jaxrank.batching import lanes_major
-from jaxrank.types import Array
+from jaxrank.core.batching import lanes_major
+from jaxrank.core.types import Array
 
 
 def take_rows(buffer: Array, first: Array, count: int) -> Array:

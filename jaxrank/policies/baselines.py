@@ -3,9 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from jaxrank.pytrees import pytree
-from jaxrank.ranking import top_items
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.pytrees import pytree
+from jaxrank.core.ranking import top_items
+from jaxrank.core.types import Array, Key, Query
 
 
 class _Stateless:

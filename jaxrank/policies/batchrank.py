@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.batching import lane_vector, rarely
-from jaxrank.numerics import any_of, kl_lower, kl_upper, largest
-from jaxrank.pytrees import array, positive, pytree
-from jaxrank.ranking import by_item, lookup, shuffle
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.batching import lane_vector, rarely
+from jaxrank.core.numerics import any_of, kl_lower, kl_upper, largest
+from jaxrank.core.pytrees import array, positive, pytree
+from jaxrank.core.ranking import by_item, lookup, shuffle
+from jaxrank.core.types import Array, Key, Query
 
 _NEVER = 2.0**31 - 128  # the largest float32 that is an int32
 

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.batching import rarely
-from jaxrank.pytrees import array, open_probability, positive, pytree, static
-from jaxrank.random import coin_flips
-from jaxrank.ranking import lookup
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.batching import rarely
+from jaxrank.core.pytrees import array, open_probability, positive, pytree, static
+from jaxrank.core.random import coin_flips
+from jaxrank.core.ranking import lookup
+from jaxrank.core.types import Array, Key, Query
 
 
 class Beliefs(NamedTuple):

@@ -19,12 +19,12 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.batching import lane_vector
-from jaxrank.numerics import any_above, kl_upper
-from jaxrank.pytrees import pytree, static
-from jaxrank.random import beta
-from jaxrank.ranking import by_item, top_items
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.batching import lane_vector
+from jaxrank.core.numerics import any_above, kl_upper
+from jaxrank.core.pytrees import pytree, static
+from jaxrank.core.random import beta
+from jaxrank.core.ranking import by_item, top_items
+from jaxrank.core.types import Array, Key, Query
 
 
 class CascadeState(NamedTuple):

@@ -16,10 +16,10 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
+from jaxrank.core.pytrees import array, positive, pytree, static
+from jaxrank.core.types import Array, Key, Query
+from jaxrank.learning.rankers import Ranker, linear
 from jaxrank.policies._online import best_of_shuffled, documents, merge, shuffle
-from jaxrank.pytrees import array, positive, pytree, static
-from jaxrank.rankers import Ranker, linear
-from jaxrank.types import Array, Key, Query
 
 
 class DuelingState(NamedTuple):

@@ -1,7 +1,7 @@
 """Cascading bandits with features: one ridge regression, one greedy list, several feature maps φ(a | S).
 
 φ(a | S) is the feature of item a under the items S above it. Some coordinates are modular, φ_j = f_a(j); the others
-are covered, φ_j = Δ_j(f_a | S) = f_a(j)·Π_{b ∈ S} (1 − f_b(j)) (``jaxrank.topics``):
+are covered, φ_j = Δ_j(f_a | S) = f_a(j)·Π_{b ∈ S} (1 − f_b(j)) (``jaxrank.core.topics``):
 
 ====================================  ===========================  ==========
 policy                                f                            covered
@@ -33,11 +33,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank import ridge
-from jaxrank.pytrees import array, non_negative, pytree, static
-from jaxrank.ridge import Ridge
-from jaxrank.topics import coverage_gains
-from jaxrank.types import Array, Key, Query
+from jaxrank.core import ridge
+from jaxrank.core.pytrees import array, non_negative, pytree, static
+from jaxrank.core.ridge import Ridge
+from jaxrank.core.topics import coverage_gains
+from jaxrank.core.types import Array, Key, Query
 
 _TIE = 1e-6  # of the highest score
 

@@ -37,6 +37,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrank.core.pytrees import array, open_probability, positive, pytree, static
+from jaxrank.core.types import Array, Key, Query
 from jaxrank.policies._blocks import (
     blocks,
     by_size,
@@ -48,8 +50,6 @@ from jaxrank.policies._blocks import (
 )
 from jaxrank.policies._online import documents
 from jaxrank.policies._window import put_rows, take_rows
-from jaxrank.pytrees import array, open_probability, positive, pytree, static
-from jaxrank.types import Array, Key, Query
 
 _BLOCK = 64  # steps between two anchors at most, and those whose pairs go into one matrix product in a pass
 _EXACT, _CLOSE = (60, 1e-2), (10, 1e-2)  # conjugate gradients at anchors and between: how many at most, how far down

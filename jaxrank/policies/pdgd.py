@@ -18,11 +18,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrank.core.pytrees import array, positive, pytree, static
+from jaxrank.core.types import Array, Key, Query
+from jaxrank.learning.rankers import Ranker, linear
+from jaxrank.learning.relax import plackett_luce
 from jaxrank.policies._online import GradientRanker, RankerState, documents, preferences
-from jaxrank.pytrees import array, positive, pytree, static
-from jaxrank.rankers import Ranker, linear
-from jaxrank.relax import plackett_luce
-from jaxrank.types import Array, Key, Query
 
 
 @pytree

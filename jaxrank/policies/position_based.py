@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import rel_entr
 
-from jaxrank.batching import lane_vector
-from jaxrank.numerics import ordered_sum
-from jaxrank.pytrees import array, non_negative, probability, pytree
-from jaxrank.ranking import lookup, top_items
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.batching import lane_vector
+from jaxrank.core.numerics import ordered_sum
+from jaxrank.core.pytrees import array, non_negative, probability, pytree
+from jaxrank.core.ranking import lookup, top_items
+from jaxrank.core.types import Array, Key, Query
 
 
 class PositionBasedState(NamedTuple):

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.batching import lane_vector
-from jaxrank.numerics import largest
+from jaxrank.core.batching import lane_vector
+from jaxrank.core.numerics import largest
+from jaxrank.core.pytrees import array, open_probability, positive, pytree
+from jaxrank.core.ranking import best_item
+from jaxrank.core.types import Array, Key, Query
 from jaxrank.policies.cascade import kl_ucb, ucb1
-from jaxrank.pytrees import array, open_probability, positive, pytree
-from jaxrank.ranking import best_item
-from jaxrank.types import Array, Key, Query
 
 
 def _fill_in(key: Key, proposals: Array, num_items: int) -> Array:

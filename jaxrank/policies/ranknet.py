@@ -16,7 +16,10 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrank.losses import pairwise_logistic
+from jaxrank.core.pytrees import array, positive, probability, pytree, static
+from jaxrank.core.types import Array, Key, Query
+from jaxrank.learning.losses import pairwise_logistic
+from jaxrank.learning.rankers import Ranker, linear
 from jaxrank.policies._online import (
     GradientRanker,
     RankerState,
@@ -28,9 +31,6 @@ from jaxrank.policies._online import (
     preferences,
     shuffle,
 )
-from jaxrank.pytrees import array, positive, probability, pytree, static
-from jaxrank.rankers import Ranker, linear
-from jaxrank.types import Array, Key, Query
 
 
 class _RankNet(GradientRanker):

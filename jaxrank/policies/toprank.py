@@ -21,11 +21,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.batching import lane_vector, rarely
-from jaxrank.numerics import SHORT, any_of
-from jaxrank.pytrees import array, open_probability, positive, pytree
-from jaxrank.ranking import by_item, lookup, shuffle
-from jaxrank.types import Array, Key, Query
+from jaxrank.core.batching import lane_vector, rarely
+from jaxrank.core.numerics import SHORT, any_of
+from jaxrank.core.pytrees import array, open_probability, positive, pytree
+from jaxrank.core.ranking import by_item, lookup, shuffle
+from jaxrank.core.types import Array, Key, Query
 
 _LOG_C = math.log(4 * math.sqrt(2 / math.pi) / math.erf(math.sqrt(2)))  # line 1: c ≈ 3.34
 

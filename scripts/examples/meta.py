@@ -16,7 +16,7 @@ import numpy as np
 import optax
 
 import jaxrank as jr
-from jaxrank.pytrees import over_instances, take_instances
+from jaxrank.core.pytrees import over_instances, take_instances
 
 
 def report(what: str, default: np.ndarray, tuned: np.ndarray, over: str) -> None:

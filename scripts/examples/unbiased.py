@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrank as jr
-from jaxrank.counterfactual import fit_examination, log_clicks, relevance
-from jaxrank.metrics import relevance_gain
+from jaxrank.core.metrics import relevance_gain
+from jaxrank.learning.counterfactual import fit_examination, log_clicks, relevance
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import jaxrank as jr
-from jaxrank.pytrees import take_instances
+from jaxrank.core.pytrees import take_instances
 
 ATTRACTION = np.array([[0.3, 0.5, 0.1, 0.5, 0.9, 0.2], [0.6, 0.1, 0.2, 0.4, 0.05, 0.8]])
 MODEL = jr.PositionBasedModel(ATTRACTION, [0.9, 1.0, 0.5, 0.6, 0.3, 0.2])

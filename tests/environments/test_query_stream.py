@@ -12,7 +12,7 @@ from scipy.stats import chi2
 from streams import data, documents, indices, stream
 
 import jaxrank as jr
-from jaxrank.pytrees import leaf_axes, pytree
+from jaxrank.core.pytrees import leaf_axes, pytree
 
 
 def test_a_query_shows_its_documents_and_zeros_below():

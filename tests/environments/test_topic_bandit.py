@@ -10,8 +10,8 @@ from reference.linear_cascade import coverage, gain
 from worlds import topic_bandit
 
 import jaxrank as jr
-from jaxrank.bounds import cascadehybrid_bound, cascadehybrid_eta
-from jaxrank.pytrees import take_instances
+from jaxrank.core.bounds import cascadehybrid_bound, cascadehybrid_eta
+from jaxrank.core.pytrees import take_instances
 
 
 def attraction(environment, ranking):

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from worlds import MODELS, click_model
 
 import jaxrank as jr
-from jaxrank import random
+from jaxrank.core import random
 from jaxrank.policies.batchrank import BatchRank, BatchRankState, _stage_length, _update_batches
 
 HORIZON = 8  # n_0 = 34: stages end early, and often

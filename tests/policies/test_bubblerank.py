@@ -8,7 +8,7 @@ from reference.bubblerank import BubbleRank as Reference
 from worlds import MODELS, click_model, worst_first
 
 import jaxrank as jr
-from jaxrank.random import coin_flips
+from jaxrank.core.random import coin_flips
 
 STEPS = 8_000
 

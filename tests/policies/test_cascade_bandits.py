@@ -11,10 +11,10 @@ from reference.cascade import best_first, kl_ucb
 from worlds import MODELS, click_model
 
 import jaxrank as jr
-from jaxrank import random
+from jaxrank.core import random
+from jaxrank.core.ranking import top_items
 from jaxrank.policies.cascade import DCMKLUCB, CascadeKLUCB, CascadeState, CascadeTS, CascadeUCB1, beta_posterior
 from jaxrank.policies.cascade import kl_ucb as jax_kl_ucb
-from jaxrank.ranking import top_items
 
 STEPS = 3_000
 WORLDS = [(model, size) for size in [(6, 6), (8, 3)] for model in MODELS] + [("pbm", (5, 1))]  # size: (L, K)

@@ -10,7 +10,7 @@ from reference import linear_cascade as reference
 from worlds import topic_bandit
 
 import jaxrank as jr
-from jaxrank import random, ridge
+from jaxrank.core import random, ridge
 from jaxrank.policies.linear_cascade import CascadeHybrid, CascadeLinTS, CascadeLinUCB, CascadeLSB, sample_weights
 
 STEPS = 2_000

@@ -11,7 +11,7 @@ from reference.cascade import best_first
 from worlds import MODELS, click_model
 
 import jaxrank as jr
-from jaxrank import random
+from jaxrank.core import random
 from jaxrank.policies.position_based import PBMPIE, PBMTS, PBMUCB, PositionBasedState, sample_posterior
 
 STEPS = 3_000

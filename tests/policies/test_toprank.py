@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from worlds import MODELS, click_model
 
 import jaxrank as jr
-from jaxrank import random
+from jaxrank.core import random
 from jaxrank.policies.toprank import TopRank, TopRankState, _partition
 
 STEPS = 5_000

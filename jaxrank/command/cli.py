@@ -1,0 +1,241 @@
+"""The command: ``jaxrank run``, ``resume``, ``sweep``, ``plot``, ``reproduce``, ``fit``, ``bench``, ``list``."""
+
+import argparse
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from jaxrank.command import commands
+from jaxrank.core.version import __version__
+from jaxrank.output.files import locked
+from jaxrank.studies import sweep_files
+
+_EXIT_CODES = (
+    "Exit codes: 0 done; 2 bad input; 75 stopped by SIGTERM or Ctrl-C and saved, jaxrank resume goes on with it; "
+    "76 or 134 another process died; 130 stopped and not saved."
+)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Errors in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command; returns its exit code."""
+    import jax
+
+    from jaxrank.engine import distributed
+    from jaxrank.engine.checkpoint import Interrupted
+
+    options = parser().parse_args(arguments)
+    _keep_compiled(options.name != "bench")
+    code, complaint = 0, ""
+    try:
+        with warnings.catch_warnings(), contextlib.ExitStack() as held:
+            warnings.showwarning = lambda message, *_: print(f"jaxrank: warning: {message}", file=sys.stderr)
+            options.claim = lambda folder: held.enter_context(locked(folder))  # for as long as the command runs
+            options.command(options)
+    except (ValueError, OSError) as error:
+        code, complaint = 2, f"error: {' '.join(str(error).split())}"
+    except MemoryError as error:
+        code, complaint = 2, f"error: not enough memory: {error or 'ask for less'}"
+    except Interrupted as error:
+        again = "the same command" if options.name == "sweep" else f"jaxrank resume {options.checkpoint}"
+        code, complaint = 75, f"{error}; go on with: {again}"
+    except KeyboardInterrupt:
+        code, complaint = 130, "interrupted, nothing written"
+    except jax.errors.JaxRuntimeError as error:
+        if jax.process_count() == 1:
+            raise
+        reason = str(error).split("\n")[0]
+        code, complaint = 76, f"another process died ({reason}); {distributed.what_is_kept(options.checkpoint)}"
+    if complaint:
+        print(f"jaxrank {options.name}: {complaint}", file=sys.stderr)
+    distributed.leave(code, wait=code != 76)
+    return code
+
+
+def _keep_compiled(keep: bool) -> None:
+    """Compiled functions outlive the command, in the user's cache folder, unless JAX was told otherwise."""
+    import jax
+
+    if not keep:  # compiling is what is measured
+        jax.config.update("jax_enable_compilation_cache", False)
+    elif not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        jax.config.update("jax_compilation_cache_dir", str(cache / "jaxrank"))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="jaxrank", description="Simulate online learning to rank, many lanes at a time.")
+    parser.add_argument("--version", action="version", version=f"jaxrank {__version__}")
+    subparsers = parser.add_subparsers(required=True, dest="name", metavar="COMMAND", parser_class=_Parser)
+    as_shown = argparse.ArgumentDefaultsHelpFormatter
+
+    run = subparsers.add_parser(
+        "run",
+        formatter_class=argparse.HelpFormatter,
+        epilog=_EXIT_CODES,
+        help="run policies in a click bandit, a topic bandit or a query stream; leave a results file and pictures",
+        description="Runs policies in a world and leaves run.nc and a picture of each metric. The world is that of the "
+        "policies or of the data unless --world says which: click (a click bandit, for bubblerank, cascade_ucb1, …), "
+        "topics (users who want different topics, for cascade_hybrid, cascade_lin_ucb, …) or letor (a stream of "
+        "queries with features, for pairrank, pdgd, …).",
+    )
+    run.set_defaults(command=commands.run)
+    run.add_argument(
+        "--policy",
+        action="append",
+        metavar="NAME[:OPTION=VALUE,…]",
+        help="a policy, e.g. bubblerank or bubblerank:delta=0.01; may be given several times (without it, two of the "
+        "world: bubblerank and static; cascade_hybrid and cascade_lin_ucb; pairrank and pdgd)",
+    )
+    run.add_argument("--world", choices=["click", "topics", "letor"], help="where they run")
+    run.add_argument(
+        "--data",
+        metavar="PATH",
+        help="click: a file of click-model parameters; topics: a folder of MovieLens or Yahoo! Music R2; letor: a "
+        "folder of a LETOR dataset (without it, a synthetic world)",
+    )
+    run.add_argument(
+        "--queries",
+        type=int,
+        metavar="N",
+        help="how many queries, or users in topics (all of the data, or 60 synthetic ones; 20 users; 100 in letor)",
+    )
+    run.add_argument("--items", type=int, metavar="L", help="click: of a synthetic query (10); topics: in all (200)")
+    run.add_argument("--list-size", type=int, metavar="K", help="positions (click: as many as items; otherwise 10)")
+    run.add_argument("--click-model", metavar="NAME", help="click: how users click, cm, dcm or pbm (cm)")
+    run.add_argument("--top", type=int, metavar="N", help="click: positions that regret and reward count (half of all)")
+    run.add_argument("--trade-off", type=float, metavar="λ", help="topics: from 0, diversity, to 1, relevance (0.5)")
+    run.add_argument(
+        "--user",
+        nargs="+",
+        metavar="NAME",
+        help="letor: perfect, navigational, informational, almost_random; several run side by side (perfect)",
+    )
+    run.add_argument("--grades", type=int, choices=[2, 3, 5], help="letor: relevance grades of the data (5)")
+    run.add_argument(
+        "--steps", type=int, metavar="N", help="steps of each lane (click 100,000; topics 10,000; letor 2,000)"
+    )
+    run.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions of every query or user (10)")
+    run.add_argument("--seed", type=int, default=0, metavar="N", help="root of all random numbers (0)")
+    run.add_argument(
+        "--metrics",
+        nargs="+",
+        metavar="NAME",
+        help="what to measure; jaxrank list has all (regret; in letor cndcg, and ndcg@10 of held-out queries)",
+    )
+    run.add_argument("--records", type=int, default=200, metavar="N", help="points of a curve (200)")
+    run.add_argument("--spacing", choices=["linear", "log"], default="linear", help="how these points lie (linear)")
+    run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
+    run.add_argument("--quiet", action="store_true", help="no progress bar")
+    run.add_argument("--dry-run", action="store_true", help="only say what it will take: lanes, time, memory")
+    run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save the run there while it goes on")
+    run.add_argument(
+        "--checkpoint-every", type=_seconds_or_chunks, default=60.0, metavar="SECONDS", help='or "N chunks": host calls'
+    )
+    _add_machines(run)
+
+    resume = subparsers.add_parser(
+        "resume", formatter_class=as_shown, epilog=_EXIT_CODES, help="go on with a run that was saved by --checkpoint"
+    )
+    resume.set_defaults(command=commands.resume)
+    resume.add_argument("checkpoint", type=Path, metavar="FOLDER", help="what --checkpoint was")
+    resume.add_argument("--quiet", action="store_true", help="no progress bar")
+    _add_machines(resume)
+
+    sweep = subparsers.add_parser(
+        "sweep",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        help="run all of a TOML file: policies × hyper-parameter grids × environments, in one folder",
+        description=sweep_files.__doc__,
+        epilog="Cells that have finished are skipped on restart, an interrupted one goes on from its checkpoint; those "
+        "that fail are listed at the end.\nExit code 0, 2 for bad input or failed cells, 75 when interrupted.",
+    )
+    sweep.set_defaults(command=commands.sweep)
+    sweep.add_argument("config", type=Path, help="the TOML file, e.g. scripts/examples/sweep.toml")
+    sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go, instead of the config's own")
+    sweep.add_argument("--dry-run", action="store_true", help="only say what each cell will take: lanes, time, memory")
+    sweep.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    plot = subparsers.add_parser("plot", formatter_class=as_shown, help="draw the curves of a results file")
+    plot.set_defaults(command=commands.plot)
+    plot.add_argument("file", type=Path, help="what jaxrank run left, e.g. results/run.nc")
+    plot.add_argument("--metric", default="regret", metavar="NAME", help="which curve")
+    plot.add_argument("--per-step", action="store_true", help="the mean per step instead of the sum so far")
+    plot.add_argument("--log", action="store_true", help="logarithmic axes")
+    plot.add_argument("--out", type=Path, metavar="PICTURE", help="PNG, PDF or SVG; beside the file if not given")
+
+    reproduce = subparsers.add_parser(
+        "reproduce", formatter_class=as_shown, help="run a figure of a paper; leave its data, picture and table"
+    )
+    reproduce.set_defaults(command=commands.reproduce)
+    reproduce.add_argument(
+        "figure", nargs="+", help="e.g. bubblerank-fig1; jaxrank list has all. Figures of one experiment share its runs"
+    )
+    reproduce.add_argument(
+        "--scale", default="smoke", help="smoke (mostly compiling), laptop, or paper (the paper's sizes)"
+    )
+    reproduce.add_argument("--data", metavar="PATH", help="real queries; without it, synthetic ones")
+    reproduce.add_argument("--bound", action="store_true", help="draw the theorem's bound too, where there is one")
+    reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+    reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    fit = subparsers.add_parser(
+        "fit", formatter_class=as_shown, help="fit a click model to a log of sessions; leave its parameters"
+    )
+    fit.set_defaults(command=commands.fit)
+    fit.add_argument("log", type=Path, help="a table of sessions (.tsv, .tsv.gz), or a log of the Yandex challenge")
+    fit.add_argument("--format", choices=["table", "yandex"], default="table", help="which of the two it is")
+    fit.add_argument("--model", default="pbm", metavar="NAME", help="cm, dcm, pbm, ubm, dbn or ccm")
+    fit.add_argument("--queries", type=int, metavar="N", help="only the N most frequent queries; all if not given")
+    fit.add_argument("--iterations", type=int, default=1000, metavar="N", help="of EM at most")
+    fit.add_argument("--out", type=Path, default=Path("params.json"), metavar="FILE", help="where the parameters go")
+    fit.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    bench = subparsers.add_parser(
+        "bench", formatter_class=as_shown, help="measure lane-steps per second against scalar loops compiled by numba"
+    )
+    bench.set_defaults(command=commands.bench)
+    bench.add_argument("--policy", nargs="+", metavar="NAME", help="which policies; all without features if not given")
+    bench.add_argument("--click-model", nargs="+", default=["cm"], metavar="NAME", help="cm, dcm and pbm")
+    bench.add_argument("--lanes", nargs="+", type=int, default=[1_000], metavar="N", help="how many at once")
+    bench.add_argument("--items", nargs="+", type=int, default=[10], metavar="L", help="items per query")
+    bench.add_argument("--list-size", type=int, default=10, metavar="K", help="positions")
+    bench.add_argument("--devices", nargs="+", type=int, default=[0], metavar="N", help="how many; 0 is all")
+    bench.add_argument("--late", action="store_true", help="steps 100,000 to 120,000 too, when lists rarely change")
+    bench.add_argument("--repeat", type=int, default=3, metavar="N", help="the best of so many")
+    bench.add_argument("--no-baseline", action="store_true", help="without the scalar loops, which need numba")
+    bench.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+
+    names = subparsers.add_parser("list", help="list policies, click models, figures and metrics")
+    names.set_defaults(command=commands.list_names)
+    return parser
+
+
+def _add_machines(parser: argparse.ArgumentParser) -> None:
+    machines = parser.add_argument_group(
+        "machines",
+        "Lanes are spread over devices and processes; their numbers do not depend on it. Without --coordinator, "
+        "processes find each other on SLURM, Kubernetes and Cloud TPU. pydoc jaxrank.engine.distributed has examples.",
+    )
+    machines.add_argument(
+        "--devices", type=int, metavar="N", help="of each process; all that are worth it if not given"
+    )
+    machines.add_argument("--distributed", action="store_true", help="this is one of several processes of one run")
+    machines.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 can be reached")
+    machines.add_argument("--num-processes", type=int, metavar="N", help="how many there are")
+    machines.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
+
+
+def _seconds_or_chunks(text: str) -> float | str:
+    return text if "chunk" in text else float(text)

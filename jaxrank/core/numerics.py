@@ -1,0 +1,159 @@
+"""Float arithmetic that has to be careful."""
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.core.batching import lane_vector
+from jaxrank.core.types import Array
+
+Vector = Array | Sequence[Array]  # as an array, or as its entries
+
+SHORT = 32  # up to here, vectors are written out entry by entry: elementwise code, which XLA fuses
+_SMALLEST = 1e-10  # what probability 0 counts as under a logarithm
+
+
+def safe_log(probability: Array) -> Array:
+    """log p, with p floored at 1e-10 in value and in gradient: finite, and still pointing uphill, at p = 0."""
+    floored = jnp.maximum(probability, _SMALLEST)
+    return jnp.log(probability + jax.lax.stop_gradient(floored - probability))
+
+
+def ordered_sum(terms: Array) -> Array:
+    """The sum of a short vector from the first term to the last: the same bits on any number of devices."""
+    total = terms[0]
+    for k in range(1, terms.shape[0]):
+        total = total + terms[k]
+    return total
+
+
+def exclusive(cumulative: Array, first: float | int | bool) -> Array:
+    """Shifts a cumulative sum, product or any by one: position k holds what the positions above it add up to."""
+    return lane_vector(jnp.pad(lane_vector(cumulative)[:-1], (1, 0), constant_values=first))
+
+
+def product_above(factors: Array) -> Array:
+    """[K]: the product of the factors above each position, from the top; 1 at the first."""
+    size = factors.shape[0]
+    if size > SHORT:
+        return exclusive(jnp.cumprod(factors), 1)
+    factors = lane_vector(factors)
+    positions, product = jnp.arange(size), jnp.ones(size, factors.dtype)
+    for k in range(size - 1):
+        product = jnp.where(k < positions, product * factors[k], product)
+    return lane_vector(product)
+
+
+def any_above(flags: Array) -> Array:
+    """bool[K]: is a flag above each position set?"""
+    size = flags.shape[0]
+    if size > SHORT:
+        return exclusive(jnp.cumsum(flags) > 0, False)
+    positions, found = jnp.arange(size), jnp.zeros(size, bool)
+    for k in range(size - 1):
+        found |= flags[k] & (k < positions)
+    return lane_vector(found)
+
+
+def largest(values: Array) -> Array:
+    """The maximum of a vector, a piece at a time: XLA splits longer reductions its own way, which is not over lanes."""
+    return reduce(jnp.maximum, (jnp.max(values[i : i + SHORT], axis=0) for i in range(0, values.shape[0], SHORT)))
+
+
+def any_of(flags: Array) -> Array:
+    """bool[]: is any of the flags, [n] or [m, n], set? A piece at a time, as ``largest``."""
+    while flags.ndim:
+        flags = largest(lane_vector(flags))
+    return flags
+
+
+def product_gap(better: Vector, worse: Vector, difference: Vector) -> Array:
+    """(1 − Π(1 − better)) − (1 − Π(1 − worse)), where ``difference`` = better − worse, to its last digits.
+
+    The difference of two products telescopes into Σ_k Π_{i<k}(1−worse_i)·(better_k − worse_k)·Π_{i>k}(1−better_i).
+    Equal lists give exactly 0 and close ones keep their digits, so regret adds up over millions of float32 steps.
+    """
+    gap, below = difference[-1], 1 - better[-1]  # of the last k terms, by Horner's rule
+    for k in range(len(difference) - 2, -1, -1):
+        gap = difference[k] * below + (1 - worse[k]) * gap
+        below = below * (1 - better[k])
+    return gap
+
+
+def sort_descending(values: Sequence[Array]) -> list[Array]:
+    """A few scalars, sorted by Batcher's odd-even merge network: minima and maxima, no data-dependent moves."""
+    if len(values) > SHORT:
+        return list(jnp.sort(jnp.stack(values), descending=True))
+    x = list(values)
+    for i, j in _comparators(len(x)):
+        x[i], x[j] = jnp.maximum(x[i], x[j]), jnp.minimum(x[i], x[j])
+    return x
+
+
+def _comparators(size: int) -> Iterator[tuple[int, int]]:
+    """Which pairs to put in order, one after the other (Knuth, TAOCP vol. 3, Sec. 5.2.2, Algorithm M)."""
+    p = top = 1 << (size - 1).bit_length() >> 1
+    while p > 0:
+        q, r, d = top, 0, p
+        while True:
+            yield from ((i, i + d) for i in range(size - d) if i & p == r)
+            if q == p:
+                break
+            d, q, r = q - p, q >> 1, p
+        p >>= 1
+
+
+def bernoulli_kl(p: Array, q: Array) -> Array:
+    """KL(p ‖ q) of two Bernoulli distributions, with 0·log 0 = 0; infinite if q is 0 or 1 and p is not."""
+    return jax.scipy.special.rel_entr(p, q) + jax.scipy.special.rel_entr(1 - p, 1 - q)
+
+
+_NEWTON_STEPS = 5  # from a start this close, float32 has converged (test_numerics.py)
+
+
+def kl_upper(p: Array, level: Array) -> Array:
+    """max{q ≥ p : KL(p ‖ q) ≤ level}, elementwise.
+
+    KL(p ‖ ·) is convex, so Newton's method descends to the root from any point above it. Two such points: Pinsker's
+    p + sqrt(level/2), and the root of −H(p) − (1−p)·log(1−q), which KL exceeds by −p·log q, close where q is near 1.
+    """
+    entropy = -(_x_log_x(p) + _x_log_x(1 - p))
+    near_one = 1 - jnp.exp(-(level + entropy) / jnp.maximum(1 - p, 1e-7))
+    above, below = jnp.maximum(p, 1e-12), jnp.maximum(1 - p, 1e-7)
+    d = jnp.minimum(jnp.sqrt(level / 2), near_one - p)  # q − p: its logarithms keep the digits that those of q lose
+    for _ in range(_NEWTON_STEPS):
+        d = jnp.clip(d, 0, below * (1 - 6e-8))
+        excess = -p * jnp.log1p(d / above) - (1 - p) * jnp.log1p(-d / below) - level
+        slope = d / ((above + d) * (below - d))
+        d = d - jnp.where(slope > 0, excess / jnp.maximum(slope, 1e-12), 0)
+    return p + jnp.clip(d, 0, 1 - p)
+
+
+def kl_lower(p: Array, level: Array) -> Array:
+    """min{q ≤ p : KL(p ‖ q) ≤ level}, elementwise."""
+    return jnp.minimum(1 - kl_upper(1 - p, level), p)
+
+
+def _x_log_x(x: Array) -> Array:
+    return x * jnp.log(jnp.maximum(x, 1e-30))
+
+
+class CompensatedSum(NamedTuple):
+    """Kahan's running sum: the error does not grow with the number of terms."""
+
+    total: Array  # float[...]
+    error: Array  # float[...], what total has too much
+
+    @classmethod
+    def zeros(cls, shape: tuple[int, ...], dtype: jnp.dtype) -> "CompensatedSum":
+        return cls(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+
+    def add(self, term: Array) -> "CompensatedSum":
+        if not jnp.issubdtype(self.total.dtype, jnp.floating):
+            return self._replace(total=self.total + term)
+        corrected = term - self.error
+        total = self.total + corrected
+        return CompensatedSum(total, (total - self.total) - corrected)

@@ -1,0 +1,154 @@
+"""Small operations on rankings: look-ups, sorting, counting.
+
+A ranking is hard, int32[K], or soft, float[K, L] (``jaxrank.relax``): row k has the weights of the items at position k.
+
+Lists are short, so comparing everything with everything, one item after the other over whole vectors, beats gathers,
+sorts and reductions: it is elementwise, XLA fuses it, and it runs as vector code over lanes. Long ones gather and sort.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.core.batching import lane_vector
+from jaxrank.core.numerics import SHORT, largest, ordered_sum
+from jaxrank.core.types import Array
+
+
+def is_soft(ranking: Array) -> bool:
+    return jnp.issubdtype(ranking.dtype, jnp.floating)
+
+
+def lookup(values: Array, index: Array) -> Array:
+    """values[index] for ``values`` [L] and ``index`` of any shape; of a soft ranking [K, L], the mean of each row."""
+    if is_soft(index):
+        return jnp.dot(index, values, precision=jax.lax.Precision.HIGHEST)
+    if values.shape[0] > SHORT:
+        return values[index]
+    found = jnp.zeros(index.shape, values.dtype)
+    for i in range(values.shape[0]):
+        found = jnp.where(index == i, values[i], found)
+    return lane_vector(found)
+
+
+def top_items(scores: Array, list_size: int, words: Array | None = None) -> Array:
+    """int32[list_size]: the items of the highest scores [L], best first; equal scores in item order.
+
+    With random ``words`` uint32[L], ties are broken at random: the larger word comes first (compared without its lowest
+    bits, as many as an item's number takes, and then by the item).
+    """
+    num_items = scores.shape[0]
+    is_word = scores.dtype.itemsize == 4
+    if num_items > SHORT and (list_size > SHORT or not is_word):
+        if words is None:
+            return jnp.argsort(scores, descending=True, stable=True)[:list_size].astype(jnp.int32)
+        return jnp.lexsort((~words, -scores))[:list_size].astype(jnp.int32)
+    if list_size and num_items > min(SHORT, 2 * list_size) and is_word:
+        return _select(scores, list_size, words)
+    items = jnp.arange(num_items, dtype=jnp.int32)
+    scores = lane_vector(scores)
+    if words is not None:
+        words = lane_vector((words & ~jnp.uint32(SHORT - 1)) | (SHORT - 1 - items).astype(jnp.uint32))  # all different
+    place = jnp.zeros(num_items, jnp.int32)
+    for i in range(num_items):
+        wins_tie = i < items if words is None else words[i] > words
+        place += ((scores[i] > scores) | ((scores[i] == scores) & wins_tie)).astype(jnp.int32)
+    return items_by_place(place, list_size)
+
+
+def _select(scores: Array, list_size: int, words: Array | None) -> Array:
+    """``top_items`` by taking the best item so many times: for a few of many, far cheaper than sorting them all.
+
+    On integers: their maximum is one instruction, where that of floats has to think of NaN.
+    """
+    num_items = scores.shape[0]
+    bits = num_items.bit_length()
+    tie = num_items - jnp.arange(num_items, dtype=jnp.int32)  # all different and above 0, the item in the lowest bits
+    if words is not None:
+        tie |= (words >> (bits + 1) << bits).astype(jnp.int32)
+    key, tie = lane_vector(_ordered_integers(scores)), lane_vector(tie)
+    taken = []
+    for _ in range(list_size):
+        best = largest(jnp.where(tie > 0, key, jnp.iinfo(jnp.int32).min))
+        taken.append(largest(jnp.where(key == best, tie, 0)))
+        tie = lane_vector(jnp.where(tie == taken[-1], 0, tie))  # 0: taken
+    return lane_vector(num_items - (jnp.stack(taken) & (2**bits - 1)))
+
+
+def _ordered_integers(scores: Array) -> Array:
+    """int32[L]: in the order of the scores, of 32 bits each, and equal where they are."""
+    if scores.dtype == jnp.int32:
+        return scores
+    if scores.dtype == jnp.uint32:
+        return jax.lax.bitcast_convert_type(scores ^ jnp.uint32(2**31), jnp.int32)
+    bits = jax.lax.bitcast_convert_type(scores + 0.0, jnp.int32)  # + 0: −0 is 0
+    return bits ^ ((bits >> 31) & (2**31 - 1))
+
+
+def best_item(scores: Array, words: Array) -> Array:
+    """int32[K]: in each row of ``scores`` [K, L] the item of the highest score; of equals, that of the larger word."""
+    scores, words = lane_vector(scores), lane_vector(words)
+    best, score, word = jnp.zeros(scores.shape[0], jnp.int32), scores[:, 0], words[:, 0]
+    for i in range(1, scores.shape[1]):
+        better = (scores[:, i] > score) | ((scores[:, i] == score) & (words[:, i] > word))
+        best = jnp.where(better, i, best)
+        score, word = jnp.where(better, scores[:, i], score), jnp.where(better, words[:, i], word)
+    return lane_vector(best)
+
+
+def items_by_place(place: Array, list_size: int) -> Array:
+    """int32[list_size]: the items in the order of their places [L]; those of place list_size and more are left out."""
+    place = lane_vector(place)
+    positions = jnp.arange(list_size, dtype=jnp.int32)
+    ranking = jnp.zeros(list_size, jnp.int32)
+    for i in range(place.shape[0]):
+        ranking = jnp.where(place[i] == positions, i, ranking)
+    return lane_vector(ranking)
+
+
+def shuffle(words: Array, group: Array, num_groups: int, list_size: int) -> Array:
+    """int32[list_size]: the first items in the order of their groups [L], each group in the order of random ``words``.
+
+    The group, at most ``num_groups``, fills the highest bits of a word and the item's random word the others: one
+    comparison per pair, where breaking ties takes three. For a few of many, the item's number fills the lowest bits, if
+    that leaves 16 for the random word.
+    """
+    num_items, bits = words.shape[0], num_groups.bit_length()
+    order = ~((group.astype(jnp.uint32) << (32 - bits)) | (words >> bits))
+    item_bits = num_items.bit_length()
+    if num_items <= 2 * list_size or bits + item_bits > 16:
+        return top_items(order, list_size)
+    tie = num_items - jnp.arange(num_items, dtype=jnp.uint32)  # all different and above 0
+    key = lane_vector(_ordered_integers(order & ~jnp.uint32(2**item_bits - 1) | tie))
+    taken = []
+    for _ in range(list_size):
+        taken.append(largest(key))
+        key = lane_vector(jnp.where(key == taken[-1], jnp.iinfo(jnp.int32).min, key))
+    return lane_vector(num_items - (jnp.stack(taken) & (2**item_bits - 1)))
+
+
+def by_item(ranking: Array, values: Array, num_items: int) -> Array:
+    """[num_items]: the values [K] of the items in the ranking [K], 0 for the others."""
+    found = jnp.zeros(num_items, values.dtype)
+    if num_items > SHORT:
+        return found.at[ranking].set(values)
+    items = jnp.arange(num_items, dtype=jnp.int32)
+    for k in range(ranking.shape[0]):
+        found = jnp.where(items == ranking[k], values[k], found)
+    return lane_vector(found)
+
+
+def complete(ranking: Array, num_items: int) -> Array:
+    """int32[num_items]: the ranking, then the items that are not in it in item order."""
+    if ranking.shape[0] == num_items:
+        return ranking
+    place = jnp.full(num_items, num_items, jnp.int32).at[ranking].set(jnp.arange(ranking.shape[0], dtype=jnp.int32))
+    return jnp.argsort(place, stable=True).astype(jnp.int32)
+
+
+def inversions(values: Array) -> Array:
+    """int32[]: pairs of positions whose lower one holds the larger value; ties never count."""
+    total = jnp.int32(0)
+    for distance in range(1, values.shape[0]):
+        wrong = values[:-distance] < values[distance:]
+        total += ordered_sum(lane_vector(wrong.astype(jnp.int32)))
+    return total

@@ -1,0 +1,122 @@
+"""Synthetic queries that look like real ones: the default world, for when there is no data."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrank.core.registry import make
+from jaxrank.core.types import ClickModel
+from jaxrank.datasets.ratings import Ratings
+
+
+class _Calibration(NamedTuple):
+    """logit α(q, k) = level_q − slope_q·log k + noise(q, k), of the document at production position k."""
+
+    level: float
+    slope: float
+    level_spread: float  # standard deviations over queries
+    slope_spread: float
+    noise: float  # and over documents
+
+
+_CALIBRATION = {
+    "cm": _Calibration(-0.74, 1.33, 0.68, 0.50, 0.90),
+    "dcm": _Calibration(-0.57, 0.84, 0.89, 0.25, 0.65),
+    "pbm": _Calibration(-0.86, 0.68, 0.85, 0.35, 0.85),
+}
+
+
+def synthetic(model: str = "cm", num_queries: int = 60, num_items: int = 10, seed: int = 0) -> ClickModel:
+    """A click model of ``num_queries`` queries, items in production order: the base list R₀ is 0, 1, 2, ….
+
+    Attraction falls with the logarithm of the production position, with a level and a slope of each query's own and
+    noise of each document's own. The five numbers per model were calibrated on the 60 Yandex queries of the
+    BatchRank paper's authors: level, slope and level spread are a least-squares fit of the logits of their
+    attractions on log k; slope spread and noise were then chosen so that the number of inversions |V₀| of R₀ has
+    their mean and standard deviation (at 10 items 10.9 ± 4.8 for CM, 11.7 ± 4.8 for DCM, 15.0 ± 5.7 for PBM).
+    Examination and termination are smooth curves through the profiles fitted there: examination falls from 1 to
+    about a quarter; termination is highest at both ends and 1 at the last position.
+
+    Args:
+      model: "cm", "dcm" or "pbm".
+      num_queries: the length of the query axis.
+      num_items: L, and the number of positions that have an examination or termination probability.
+      seed: of NumPy's generator. A query's numbers do not depend on how many there are.
+    """
+    if model not in _CALIBRATION:
+        raise ValueError(f"model must be one of {', '.join(_CALIBRATION)}; got {model!r}")
+    for name, value in (("num_queries", num_queries), ("num_items", num_items)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive integer; got {value!r}")
+    c = _CALIBRATION[model]
+    normal = np.random.default_rng(seed).standard_normal((num_queries, 2 + num_items))
+    log_position = np.log(np.arange(1, num_items + 1))
+    level, slope, noise = normal[:, :1], normal[:, 1:2], normal[:, 2:]
+    logit = c.level - c.slope * log_position + c.level_spread * level + c.noise * noise
+    logit -= c.slope_spread * slope * (log_position - log_position.mean())
+    parameters = {"attraction": 1 / (1 + np.exp(-logit))}
+    if model == "dcm":
+        parameters["termination"] = _termination(num_items)
+    if model == "pbm":
+        parameters["examination"] = _examination(num_items)
+    return make(model, kind="click_model", **parameters)
+
+
+def _examination(num_positions: int) -> np.ndarray:
+    above = np.arange(num_positions)
+    return 0.2 + 0.8 / (1 + (above / 2.8) ** 2)
+
+
+def _termination(num_positions: int) -> np.ndarray:
+    above, below = np.arange(num_positions), np.arange(num_positions)[::-1]
+    return np.minimum(1, 0.46 + 0.2 * np.exp(-2.0 * above) + 0.54 * np.exp(-1.0 * below))
+
+
+# The fraction of MovieLens's 1,000 most rated movies in each genre; the rarest three are rounded up.
+_TOPICS = (
+    *(0.41, 0.40, 0.34, 0.28, 0.27, 0.20, 0.18, 0.165, 0.127, 0.093),
+    *(0.082, 0.074, 0.07, 0.052, 0.046, 0.044, 0.022, 0.01, 0.005, 0.005),
+)
+
+
+def synthetic_ratings(
+    num_users: int = 1000, num_items: int = 1000, fraction_attractive: float = 0.07, seed: int = 0
+) -> Ratings:
+    """Ratings with the statistics of CascadeHybrid's MovieLens world: 7 % attractive pairs, 20 topics, a long tail.
+
+    logit P(F = 1) falls with the logarithm of the item's popularity rank and has a level of each user's own, a taste
+    for topics and a taste for eight hidden factors. The common level is then set so that the mean probability is
+    ``fraction_attractive``. Items have the topics of MovieLens's 1,000 most rated movies, drawn independently at those
+    movies' frequencies, and one at least.
+
+    Args:
+      num_users: how many users.
+      num_items: how many items, most popular first.
+      fraction_attractive: the expected fraction of pairs that are attractive.
+      seed: of NumPy's generator.
+    """
+    for name, value in (("num_users", num_users), ("num_items", num_items)):
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f"{name} must be a positive integer; got {value!r}")
+    if not 0 < fraction_attractive < 1:
+        raise ValueError(f"fraction_attractive must be in (0, 1); got {fraction_attractive!r}")
+    rng = np.random.default_rng(seed)
+    frequency = np.array(_TOPICS)
+    topics = rng.uniform(size=(num_items, len(frequency))) < frequency
+    only = rng.choice(len(frequency), num_items, p=frequency / frequency.sum())
+    topics[np.arange(num_items), only] |= ~topics.any(axis=1)
+
+    popularity = -0.7 * np.log(np.arange(1, num_items + 1)) + 0.4 * rng.standard_normal(num_items)
+    activity = 1.1 * rng.standard_normal((num_users, 1))
+    taste = 0.6 * rng.standard_normal((num_users, len(frequency))) @ (topics / topics.sum(axis=1, keepdims=True)).T
+    hidden = rng.standard_normal((num_users, 8)) @ rng.standard_normal((8, num_items)) * (0.8 / np.sqrt(8))
+    logit = popularity + activity + taste + hidden
+    low, high = -50.0, 50.0
+    for _ in range(60):
+        level = (low + high) / 2
+        mean = np.mean(1 / (1 + np.exp(-np.clip(logit + level, -60, 60))))
+        low, high = (level, high) if mean < fraction_attractive else (low, level)
+    attractive = rng.uniform(size=logit.shape) < 1 / (1 + np.exp(-np.clip(logit + level, -60, 60)))
+    order = np.argsort(-topics.sum(axis=0), kind="stable")
+    names = tuple(f"topic {j + 1}" for j in range(len(frequency)))
+    return Ratings(attractive, topics[:, order], names, np.arange(num_users), np.arange(num_items))

@@ -1,0 +1,1 @@
+"""How lanes run: requests, the compiled loop, the host's loop, checkpoints, devices, processes."""

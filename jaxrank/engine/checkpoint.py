@@ -1,0 +1,249 @@
+"""Checkpoints of a run: written beside the work, all or nothing, the last two kept, refused by any other run.
+
+A checkpoint is one .npz file of the arrays of ``Run.snapshot`` with the configuration of the run as JSON. Policy and
+environment are not stored: the caller gives them again, and digests tell whether they are the same. A thread writes to
+a temporary name, flushes and renames, so a run killed at any moment leaves whole files only; the checksums of the .npz
+members find what a disk has damaged, and the checkpoint before it is used.
+
+Why not orbax: each process keeps its own lanes on its own devices and saves them without asking the others, so that a
+dead peer cannot spoil a checkpoint. In a job of several processes orbax (0.12) saves arrays of the whole job together,
+behind barriers, and writes NumPy arrays in process 0 only.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import threading
+import time
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrank.engine.run import Run
+from jaxrank.output.files import atomic_path, locked
+
+FORMAT = 1
+_KEPT = 2
+_CONFIGURATION = "configuration"
+
+
+class Interrupted(KeyboardInterrupt):
+    """A run was told to stop (SIGTERM, Ctrl-C) and has saved a checkpoint first."""
+
+
+def run_to_end(
+    run: Run,
+    advance: Callable[[int], object],
+    folder: Path | None,
+    configuration: Mapping[str, Any],
+    every: float | str,
+    resume: bool,
+) -> None:
+    """Takes ``run`` to its end; with a ``folder``, from where a checkpoint left it if it is to ``resume``."""
+    if folder is None:
+        while not run.finished:
+            run.advance()
+            advance(run.step)
+        return
+    with (
+        locked(folder, "checkpoint_dir"),
+        Checkpoints(folder, configuration, every) as checkpoints,
+        answering_signals() as told,
+    ):
+        if resume and (found := checkpoints.load()) is not None:
+            run.restore(*found)
+        while not run.finished:
+            run.advance()
+            advance(run.step)
+            stop = told.is_set()
+            if stop or run.finished or checkpoints.due():
+                checkpoints.save(run.step, run.snapshot(), wait=stop or run.finished)
+            if stop and not run.finished:
+                raise Interrupted(
+                    f"interrupted at step {run.step:,} of {run.steps[-1]:,}; its checkpoint is in {folder}"
+                )
+
+
+class Checkpoints:
+    """The checkpoints of one run, or of one process's share of it, in one folder."""
+
+    def __init__(self, folder: Path, configuration: Mapping[str, Any], every: float | str) -> None:
+        self.folder, self.configuration = folder, dict(configuration)
+        self.seconds, self.calls = _interval(every)
+        self.last_time, self.last_call = time.monotonic(), 0
+        self.writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self.pending: Future[None] | None = None
+        for left_over in folder.glob(".step-*"):  # by a run that was killed while it wrote
+            left_over.unlink(missing_ok=True)
+
+    def __enter__(self) -> "Checkpoints":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._finish(warn=True)
+        self.writer.shutdown()
+
+    def steps(self) -> list[int]:
+        """Of the checkpoints there are."""
+        return saved_steps(self.folder)
+
+    def load(self) -> tuple[int, dict[str, np.ndarray]] | None:
+        """The latest (step, snapshot) that can be read; None if there is no checkpoint at all."""
+        damaged = []
+        for step in reversed(self.steps()):
+            path = self._path(step)
+            try:
+                with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
+                    stored = json.loads(str(file[_CONFIGURATION]))
+                    snapshot = {name: file[name] for name in file.files if name != _CONFIGURATION}
+            except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+                reason = str(error).strip().split("\n")[0] or type(error).__name__
+                warnings.warn(f"checkpoint {path} is damaged and left out: {reason}", RuntimeWarning, stacklevel=3)
+                damaged.append(path)
+                continue
+            self._refuse_another(stored)
+            for path in damaged:  # no longer counted as one of the last
+                path.rename(path.with_name(f"damaged-{path.name}"))
+            return step, snapshot
+        if damaged:
+            raise ValueError(
+                f"checkpoint_dir must hold a checkpoint that can be read; all of {self.folder} are damaged: "
+                "remove them to start again"
+            )
+        return None
+
+    def due(self) -> bool:
+        """After a host call: is it time for the next one?"""
+        self.last_call += 1
+        if self.calls is not None:
+            return self.last_call % self.calls == 0
+        waiting = self.pending is not None and not self.pending.done()
+        return not waiting and time.monotonic() - self.last_time >= self.seconds
+
+    def save(self, step: int, snapshot: dict[str, np.ndarray], wait: bool = False) -> None:
+        """Writes in the background, after the one before; with ``wait``, until it is there."""
+        self._finish(warn=not wait)
+        self.last_time = time.monotonic()
+        self.pending = self.writer.submit(self._write, step, snapshot)
+        if wait:
+            self._finish(warn=False)
+
+    def _finish(self, warn: bool) -> None:
+        if self.pending is None:
+            return
+        pending, self.pending = self.pending, None
+        try:
+            pending.result()
+        except (OSError, ValueError) as error:
+            message = f"checkpoint_dir must be writable; cannot write a checkpoint to {self.folder}: {error}"
+            if not warn:
+                raise ValueError(message) from None
+            warnings.warn(f"{message}; the run goes on without it", RuntimeWarning, stacklevel=3)
+
+    def _write(self, step: int, snapshot: dict[str, np.ndarray]) -> None:
+        arrays = snapshot | {_CONFIGURATION: np.array(json.dumps(self.configuration))}
+        with atomic_path(self._path(step)) as temporary, open(temporary, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        for old in self.steps()[:-_KEPT]:
+            self._path(old).unlink(missing_ok=True)
+
+    def _path(self, step: int) -> Path:
+        return self.folder / f"step-{step:010}.npz"
+
+    def _refuse_another(self, stored: Mapping[str, Any]) -> None:
+        names = list(dict.fromkeys([*stored, *self.configuration]))
+        differing = [
+            f"{name} is {stored.get(name)!r} there and {self.configuration.get(name)!r} here"
+            for name in names
+            if stored.get(name) != self.configuration.get(name)
+        ]
+        if differing:
+            raise ValueError(
+                f"checkpoint_dir must hold a checkpoint of this run; in {self.folder} {'; '.join(differing)}"
+            )
+
+
+def share_folder(folder: Path, share: int, shares: int) -> Path:
+    """Where the checkpoints of one share of the lanes are."""
+    return folder / f"lanes-{share}-of-{shares}"
+
+
+def saved_shares(folder: Path, resume: bool) -> int | None:
+    """Into how many shares the lanes of the run in ``folder`` are divided; None if there is none to go on with."""
+    found = {int(path.name.rpartition("-")[2]) for path in folder.glob("lanes-*-of-*") if saved_steps(path)}
+    if found and not resume:
+        raise ValueError(f"checkpoint_dir must be empty, or resume must be set; {folder} holds the run of another call")
+    if len(found) > 1:
+        raise ValueError(f"checkpoint_dir must hold one run; {folder} has one in each of {sorted(found)} shares")
+    return next(iter(found), None)
+
+
+def saved_steps(folder: Path) -> list[int]:
+    found = (re.fullmatch(r"step-(\d+)\.npz", path.name) for path in folder.glob("step-*.npz"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def described(value: Any) -> str:
+    """A policy, an environment or numbers: what they look like, and a digest of what they hold."""
+    text = str(value.tolist()) if isinstance(value, np.ndarray) else repr(value)
+    return f"{without_addresses(text if len(text) < 200 else text[:200] + '…')} #{digest(value)}"
+
+
+def digest(tree: Any) -> str:
+    """A short hash of a pytree's structure and leaves, the same in every process."""
+    leaves, structure = jax.tree.flatten(tree)
+    hashed = hashlib.blake2b(without_addresses(str(structure)).encode(), digest_size=8)
+    for leaf in leaves:
+        values = np.ascontiguousarray(leaf)
+        hashed.update(f"{values.dtype}{values.shape}".encode())
+        hashed.update(values.view(np.uint8).data if values.size else b"")
+    return hashed.hexdigest()
+
+
+def without_addresses(text: str) -> str:
+    """What Python writes of an object that has no name, without where it is in memory."""
+    return re.sub(r" at 0x[0-9a-f]+", "", text)
+
+
+@contextlib.contextmanager
+def answering_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and the first Ctrl-C set instead of what they do; a second one does it."""
+    told = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
+        yield told
+        return
+    usual = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def tell(number: int, frame: Any) -> None:
+        told.set()
+        signal.signal(number, usual[number])
+
+    for number in usual:
+        signal.signal(number, tell)
+    try:
+        yield told
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+def _interval(every: float | str) -> tuple[float, int | None]:
+    """(seconds, None) or (0, calls)."""
+    if isinstance(every, str):
+        match = re.fullmatch(r"\s*(\d+)\s*chunks?\s*", every)
+        if match and int(match[1]) > 0:
+            return 0.0, int(match[1])
+    elif not isinstance(every, bool) and every >= 0:
+        return float(every), None
+    raise ValueError(f"checkpoint_every must be seconds, or text such as '5 chunks'; got {every!r}")

@@ -1,0 +1,159 @@
+"""Several processes, on one machine or many: each runs its share of the lanes on its own devices.
+
+Lanes never communicate, so processes talk twice: at the start, to agree that they run the same thing, and at the end,
+to gather the curves. Lane numbers are those of the whole run, and so are the random numbers. Between start and end
+JAX's coordination service watches over the processes: when one dies, it ends the others within 20 s or so, each with
+its own checkpoints (``checkpoint.py``); ``jaxrank resume`` then goes on with the same number of processes, or with
+fewer, which run the shares that are left over one after the other.
+
+Two processes on one machine (``scripts/cluster-demo``):
+
+    jaxrank run --checkpoint runs/a --distributed --coordinator 127.0.0.1:9876 --num-processes 2 --process-id 0 &
+    jaxrank run --checkpoint runs/a --distributed --coordinator 127.0.0.1:9876 --num-processes 2 --process-id 1
+
+SLURM, where JAX finds the coordinator and the numbers itself (as on Kubernetes and Cloud TPU):
+
+    #!/bin/bash
+    #SBATCH --nodes=4 --ntasks-per-node=1 --signal=TERM@120 --requeue
+    if [ -e runs/a/run.json ]; then srun jaxrank resume runs/a --distributed
+    else srun jaxrank run --checkpoint runs/a --distributed --steps 1000000 --seeds 1000; fi
+
+The same in a program: ``jaxrank.distributed.start()`` before anything else of JAX, ``simulate`` as ever, ``leave()``.
+"""
+
+import json
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrank.engine.run import Run
+
+GATHER_BYTES = 2**30  # of curves; where there are more, every process keeps its own
+_HEARTBEAT_SECONDS = 20  # of silence, until a process counts as dead
+_PATIENCE_SECONDS = 20  # for the others to end, too
+
+# It outlives this process, which JAX aborts when a peer dies, so that the last line a user reads is a clear one.
+_WITNESS = """
+import signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+last = sys.stdin.read().splitlines()[-1]
+if last != "done":
+    print(last, file=sys.stderr, flush=True)
+"""
+_witness: "subprocess.Popen[str] | None" = None
+
+
+def start(
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    kept: str = "its checkpoints are kept, if it has any",
+) -> None:
+    """Joins the other processes; what is not given is detected. ``kept`` ends the message of a lost process."""
+    global _witness
+    given = [coordinator, num_processes, process_id]
+    if any(value is None for value in given) and any(value is not None for value in given):
+        raise ValueError(
+            "coordinator, num_processes and process_id must be given together, or none of them; got "
+            f"{coordinator!r}, {num_processes!r}, {process_id!r}"
+        )
+    if coordinator is not None and not coordinator.rpartition(":")[2].isdecimal():
+        raise ValueError(f"coordinator must look like HOST:PORT; got {coordinator!r}")
+    on_this_machine = (coordinator or "").rpartition(":")[0] in ("127.0.0.1", "localhost")
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from ``checkpoint.py``
+    _witness = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", _WITNESS], stdin=subprocess.PIPE, text=True, start_new_session=True
+    )
+    lost = f"ended early: it was killed, or JAX ended it because another process died (see above); {kept}"
+    _tell_witness(f"jaxrank: a process that was joining the others {lost}")
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            num_processes,
+            process_id,
+            coordinator_bind_address=coordinator if on_this_machine else None,
+            heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
+            shutdown_timeout_seconds=2 * _PATIENCE_SECONDS,
+        )
+    except (RuntimeError, ValueError) as error:
+        _tell_witness("done")
+        _witness = None
+        reason = " ".join(str(error).split())
+        raise ValueError(f"coordinator must be reached by all processes, or be detected; {reason}") from None
+    _tell_witness(f"jaxrank: process {jax.process_index()} of {jax.process_count()} {lost}")
+
+
+def what_is_kept(folder: os.PathLike[str] | None) -> str:
+    if folder is None:
+        return "nothing was kept, as there is no checkpoint folder"
+    return f"checkpoints are kept, go on with: jaxrank resume {folder}"
+
+
+def leave(code: int = 0, wait: bool = True) -> None:
+    """Ends the process with ``code``, at the same time as the others or, if they go on or have died, without them."""
+    if _witness is None:
+        return
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+    def end() -> None:
+        _tell_witness("done")
+        os._exit(code)
+
+    if wait:
+        impatience = threading.Timer(_PATIENCE_SECONDS, end)  # before JAX aborts
+        impatience.daemon = True
+        impatience.start()
+        jax.distributed.shutdown()
+    end()
+
+
+def gather(value: Any) -> list[Any]:
+    """What every process has given, in the order of their numbers."""
+    if jax.process_count() == 1:
+        return [value]
+    from jax.experimental.multihost_utils import process_allgather
+
+    # Bytes, because JAX would round float64 to float32.
+    own = np.frombuffer(pickle.dumps(value), np.uint8)
+    sizes = np.asarray(process_allgather(np.array([own.size], np.int32))).ravel()
+    everyone = np.asarray(process_allgather(np.pad(own, (0, sizes.max() - own.size))))
+    return [pickle.loads(row[:size].tobytes()) for row, size in zip(everyone, sizes, strict=True)]
+
+
+def gather_curves(runs: list[tuple[np.ndarray, Run]]) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
+    """The lanes' numbers, their curves and the seconds it took: of all processes, or of this one if they are large."""
+    parts = [(numbers, run.curves) for numbers, run in runs]
+    size = sum(curve.nbytes for _, curves in parts for curve in curves.values())
+    sizes, seconds = zip(*gather((size, sum(run.seconds for _, run in runs))), strict=True)
+    if sum(sizes) <= GATHER_BYTES:
+        parts = [part for of_process in gather(parts) for part in of_process]
+    numbers = np.concatenate([np.zeros(0, int), *(numbers for numbers, _ in parts)])
+    names = parts[0][1] if parts else ()
+    order = np.argsort(numbers)
+    curves = {name: np.concatenate([curves[name] for _, curves in parts])[order] for name in names}
+    return numbers[order], curves, max(seconds)
+
+
+def agree(configuration: Mapping[str, Any]) -> None:
+    """Refuses to run when the processes were told to run different things."""
+    first, *others = gather(json.loads(json.dumps(configuration)))
+    for number, other in enumerate(others, start=1):
+        for name, value in first.items():
+            if other[name] != value:
+                raise ValueError(
+                    f"all processes must run the same: {name} is {value!r} in process 0, {other[name]!r} in {number}"
+                )
+
+
+def _tell_witness(line: str) -> None:
+    if _witness is not None and _witness.stdin is not None:
+        _witness.stdin.write(line + "\n")
+        _witness.stdin.flush()

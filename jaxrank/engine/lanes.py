@@ -1,0 +1,267 @@
+"""Lanes: what a run consists of, and the compiled loop that advances them.
+
+A lane is one (policy setting, instance, seed). One compiled call is a scan over intervals of a loop over steps of the
+one-lane step mapped over lanes. Lanes never communicate, so every device of a mesh runs the loop on its own share, and
+a CPU core on a part of its share at a time, one that stays in its cache.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from jaxrank.core import random
+from jaxrank.core.batching import lane_vector, lanes_minor
+from jaxrank.core.numerics import CompensatedSum
+from jaxrank.core.pytrees import leaf_axes, take_instances
+from jaxrank.core.types import Array, Environment, Policy, State
+
+AXIS = "lanes"  # of the mesh
+# A CPU core takes so many bytes of lanes through all steps of a call before it turns to the next ones.
+_IN_CACHE = 5 * 2**19
+_VECTOR = 16  # lanes; if there are many of them, they come in odd multiples of it
+_FEWEST, _MOST = 15, 127  # vectors that a core takes at a time, whatever their bytes
+_PER_LANE, _PER_INTERVAL, _SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+
+
+class Lanes(NamedTuple):
+    """All lanes of a run. Leaves that differ between lanes have a leading lane axis; the others are shared."""
+
+    policy: Policy
+    environment: Environment
+    key: Array  # uint32[lanes, 2], key data
+    state: State
+    sums: dict[str, CompensatedSum]  # of the metrics, in the interval that has not ended yet
+
+
+@partial(jax.jit, static_argnames=("mesh", "prng"))
+def make_lanes(
+    policy: Policy,
+    environment: Environment,
+    root: Array,
+    setting: Array,
+    instance: Array,
+    seed: Array,
+    zeros: dict[str, Array],
+    *,
+    mesh: Mesh,
+    prng: str,
+) -> Lanes:
+    """One lane for every entry of ``setting``, ``instance`` and ``seed`` [lanes]; ``zeros`` are sums of no metrics."""
+    key = jax.vmap(lambda i, s: jax.random.key_data(random.lane_key(root, i, s)))(instance, seed)
+    sums = {name: CompensatedSum.zeros((key.shape[0], *zero.shape), zero.dtype) for name, zero in zeros.items()}
+    lanes = Lanes(take_instances(policy, setting), take_instances(environment, instance), key, (), sums)
+
+    def init(lane: Lanes) -> State:
+        words = random.step_words(lane.key, jnp.int32(0))  # steps count from 1
+        query_key, _, _, init_key = random.keys_of(words, prng)
+        return lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
+
+    init_lanes = _on_mesh(lambda lanes: over_lanes(init, lanes), mesh, lanes, out_specs=_PER_LANE)
+    # The sums lie as the loop leaves them: it would be compiled again for its own results.
+    sums = jax.lax.with_sharding_constraint(sums, jax.NamedSharding(mesh, _PER_LANE))
+    return lanes._replace(state=init_lanes(lanes), sums=sums)
+
+
+@partial(jax.jit, static_argnames=("metrics", "mesh", "prng"))
+def run_intervals(
+    lanes: Lanes, intervals: Array, probes: dict[str, Any], *, metrics: tuple[str, ...], mesh: Mesh, prng: str
+) -> tuple[Any, dict[str, Array], Array, dict[str, Array]]:
+    """Advances every lane through ``intervals`` [n, (start, stop, whole)]; the last may be cut short, not ``whole``.
+
+    Returns:
+      The lanes' state and the sums of the interval that was cut short, the sums of their metrics in each interval
+      [n, lanes], and at its end, whether they were settled [n, lanes] and what the probes saw [n, lanes, …].
+    """
+
+    def step(lane: Lanes, words: random.StepWords, t: Array) -> tuple[State, dict[str, Array]]:
+        policy, environment, _, state, _ = lane
+        query_key, rank_key, click_key, update_key = random.keys_of(words, prng)
+        query = environment.query(query_key, t)
+        ranking = policy.rank(rank_key, state, query)
+        clicks = lane_vector(environment.clicks(click_key, query, ranking))
+        measured = environment.metrics(query, ranking)
+        state = policy.update(update_key, state, query, ranking, clicks)
+        return state, {name: measured[name] for name in metrics}
+
+    def advance(lanes: Lanes, words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
+        # The constant leaves are carried too: only what is carried keeps its layout in the loop.
+        lanes = _map_lanes(lanes_minor, lanes)
+        state, measured = over_lanes(step, lanes, words, t, shared=1)
+        return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
+
+    def draw(lanes: Lanes, t: Array) -> random.StepWords:
+        return jax.vmap(random.step_words, in_axes=(0, None))(lanes.key, t)
+
+    def run(lanes: Lanes, intervals: Array, probes: dict[str, Any]) -> Any:
+        def look(lanes: Lanes) -> tuple[Array, dict[str, Array]]:
+            return _settled(lanes), seen_by(probes, lanes)
+
+        def do_not_look(lanes: Lanes) -> tuple[Array, dict[str, Array]]:
+            return jax.tree.map(jnp.zeros_like, jax.eval_shape(look, lanes))
+
+        def run_interval(carry: tuple[Lanes, Any], interval: Array) -> tuple[tuple[Lanes, Any], Any]:
+            start, stop, whole = interval
+            lanes, sums = carry
+
+            def body(t, carry):
+                lanes, words, sums = carry
+                lanes, measured = advance(lanes, words, t)
+                return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}
+
+            lanes, _, sums = jax.lax.fori_loop(start, stop, body, (lanes, draw(lanes, start), sums))
+            totals = {name: total.total for name, total in sums.items()}
+            going_on = jax.tree.map(lambda value: jnp.where(whole == 1, jnp.zeros_like(value), value), sums)
+            settled, seen = jax.lax.cond(whole == 1, look, do_not_look, lanes)
+            return (lanes, going_on), (totals, settled, seen)
+
+        carry = (lanes._replace(sums={}), lanes.sums)
+        (lanes, sums), (totals, settled, seen) = jax.lax.scan(run_interval, carry, intervals)
+        return (lanes.state, sums), totals, settled, seen
+
+    def run_parts(lanes: Lanes, intervals: Array, probes: dict[str, Any]) -> Any:
+        parts = _num_parts(lanes.key.shape[0], mesh, lane_bytes(lanes))
+        if parts == 1:
+            return run(lanes, intervals, probes)
+        leaves, structure = jax.tree.flatten(lanes)
+        axes = lane_axes(lanes)
+        split = (parts, lanes.key.shape[0] // parts)
+        own = [leaf.reshape(*split, *leaf.shape[1:]) for leaf, axis in zip(leaves, axes, strict=True) if axis == 0]
+
+        def run_part(own: list[Array]) -> Any:
+            part = iter(own)
+            leaves_of_part = [next(part) if axis == 0 else leaf for leaf, axis in zip(leaves, axes, strict=True)]
+            return run(jax.tree.unflatten(structure, leaves_of_part), intervals, probes)
+
+        progress, *recorded = jax.lax.map(run_part, own)
+        recorded = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), recorded)  # [intervals, parts, lanes, …]
+        merge = partial(jax.lax.collapse, start_dimension=0, stop_dimension=2)
+        merge_recorded = partial(jax.lax.collapse, start_dimension=1, stop_dimension=3)
+        return jax.tree.map(merge, progress), *jax.tree.map(merge_recorded, recorded)
+
+    out_specs = (_PER_LANE, _PER_INTERVAL, _PER_INTERVAL, _PER_INTERVAL)
+    return _on_mesh(run_parts, mesh, lanes, _SHARED, _SHARED, out_specs=out_specs)(lanes, intervals, probes)
+
+
+def padded_size(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
+    """How many lanes to run for so many to be shared out evenly, over devices and over the parts that each runs.
+
+    Many are filled up to whole vectors, an odd number of them: the entries of an array lie as far apart as the part has
+    lanes, and at a power of two they would compete for the same lines of the cache. ``jaxrank bench --policy random
+    --items 30`` went from 6 to 17 M lane-steps/s when its 500 lanes on each core were filled up to 528 instead of 512.
+    """
+    each = -(-num_lanes // mesh.size)
+    parts = _num_parts(each, mesh, bytes_of_lane)
+    part = -(-each // parts)
+    if part >= 8 * _VECTOR:
+        part = (-(-part // _VECTOR) | 1) * _VECTOR
+    return part * parts * mesh.size
+
+
+def _num_parts(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
+    """Into how many parts a device's share is divided."""
+    if mesh.devices.flat[0].platform != "cpu":
+        return 1
+    vectors = min(max(_IN_CACHE // (bytes_of_lane * _VECTOR), _FEWEST), _MOST)
+    return -(-num_lanes // ((vectors - 1 | 1) * _VECTOR))
+
+
+def lane_bytes(lanes: Lanes) -> int:
+    """Of one lane, without what all share."""
+    own = [leaf for leaf, axis in zip(jax.tree.leaves(lanes), lane_axes(lanes), strict=True) if axis == 0]
+    return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in own)
+
+
+def seen_by(probes: dict[str, Any], lanes: Lanes) -> dict[str, Array]:
+    """What each probe sees in every lane, [lanes, …]."""
+
+    def probe_lane(lane: Lanes) -> dict[str, Array]:
+        return {name: probe(lane.policy, lane.state, lane.environment) for name, probe in probes.items()}
+
+    return over_lanes(probe_lane, lanes) if probes else {}
+
+
+@partial(jax.jit, static_argnames=("metrics", "mesh", "prng"))
+def metrics_now(lanes: Lanes, *, metrics: tuple[str, ...], mesh: Mesh, prng: str) -> dict[str, Array]:
+    """The metrics [lanes] of the list that each lane would show next: if it is settled, of every step to come."""
+
+    def measure(lane: Lanes) -> dict[str, Array]:
+        query_key, rank_key, _, _ = random.keys_of(random.step_words(lane.key, jnp.int32(0)), prng)
+        query = lane.environment.query(query_key, jnp.int32(0))
+        measured = lane.environment.metrics(query, lane.policy.rank(rank_key, lane.state, query))
+        return {name: measured[name] for name in metrics}
+
+    return _on_mesh(lambda lanes: over_lanes(measure, lanes), mesh, lanes, out_specs=_PER_LANE)(lanes)
+
+
+@partial(jax.jit, static_argnames="mesh")
+def take_lanes(lanes: Lanes, index: Array, *, mesh: Mesh) -> Lanes:
+    """The lanes of these numbers."""
+    return _map_lanes(
+        lambda leaf: jax.lax.with_sharding_constraint(leaf[index], jax.NamedSharding(mesh, _PER_LANE)), lanes
+    )
+
+
+def nan_lanes(state: State) -> Array | None:
+    """bool[lanes]: which of them have a NaN in their state; None if there is nothing that could be one."""
+    numbers = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
+    return _any_nan(numbers) if numbers else None
+
+
+@jax.jit
+def _any_nan(leaves: list[Array]) -> Array:
+    return jnp.stack([jnp.isnan(leaf).reshape(leaf.shape[0], -1).any(axis=1) for leaf in leaves]).any(axis=0)
+
+
+def spread(leaf: Any, mesh: Mesh) -> Array:
+    """An array with a lane axis, on the devices of ``mesh``."""
+    return jax.device_put(leaf, jax.NamedSharding(mesh, _PER_LANE))
+
+
+def can_settle(policy: Policy, environment: Environment) -> bool:
+    """Can a lane be known to show the same list, to the same query, for ever?"""
+    return hasattr(policy, "settled") and getattr(environment, "stationary", False)
+
+
+def _settled(lanes: Lanes) -> Array:
+    """bool[lanes]."""
+    if can_settle(lanes.policy, lanes.environment):
+        return over_lanes(lambda lane: lane.policy.settled(lane.state), lanes)
+    return jnp.zeros(lanes.key.shape[0], bool)
+
+
+def over_lanes(function: Callable[..., Any], lanes: Lanes, *arguments: Any, shared: int = 0) -> Any:
+    """``function(lane, *arguments)`` mapped over lanes; the last ``shared`` arguments are the same in all."""
+    leaves, structure = jax.tree.flatten(lanes)
+
+    def of_leaves(leaves, *arguments):
+        return function(jax.tree.unflatten(structure, leaves), *arguments)
+
+    mapped = [0] * (len(arguments) - shared) + [None] * shared
+    return jax.vmap(of_leaves, in_axes=(lane_axes(lanes), *mapped), axis_size=lanes.key.shape[0])(leaves, *arguments)
+
+
+def _on_mesh(function: Callable[..., Any], mesh: Mesh, lanes: Lanes, *specs: PartitionSpec, out_specs: Any) -> Any:
+    """``function(lanes, …)`` on every device with its share of lanes; ``specs`` are those of the other arguments."""
+    per_lane = [_SHARED if axis is None else _PER_LANE for axis in lane_axes(lanes)]
+    in_specs = (jax.tree.unflatten(jax.tree.structure(lanes), per_lane), *specs)
+    return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def lane_axes(lanes: Lanes) -> list[int | None]:
+    """For every leaf of ``lanes``: 0 if it has a lane axis, None if it is shared."""
+    policy, environment, *per_lane = lanes
+    return [*leaf_axes(policy), *leaf_axes(environment), *[0] * len(jax.tree.leaves(per_lane))]
+
+
+def _map_lanes(function: Callable[[Array], Array], lanes: Lanes) -> Lanes:
+    """``function`` of every leaf that has a lane axis."""
+    leaves, structure = jax.tree.flatten(lanes)
+    axes = lane_axes(lanes)
+    return jax.tree.unflatten(
+        structure, [leaf if axis is None else function(leaf) for leaf, axis in zip(leaves, axes, strict=True)]
+    )

@@ -1,0 +1,131 @@
+"""How much memory a run takes and how much there is: more lanes than fit run in groups, one after the other.
+
+What the compiled loop needs is XLA's own count (its arguments, results and scratch space); the curves are in float64 on
+the host, three times over while the result is put together. Both grow with the lanes, neither with the steps.
+"""
+
+import math
+import os
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxrank.engine.lanes import AXIS, lane_axes, run_intervals, seen_by
+from jaxrank.engine.run import interval_ends, intervals_of_a_call
+from jaxrank.engine.task import Task
+
+_SHARE = 0.8  # of the free memory that a run may fill
+_SURELY = 30  # a loop takes less than so many times its arguments: no need to ask the compiler
+_COPIES = 3  # of the curves
+
+
+class Memory(NamedTuple):
+    """Bytes that a run of all lanes at once takes."""
+
+    loop: int  # on the devices
+    curves: int  # on the host
+
+
+def needed(task: Task) -> Memory:
+    """What a run takes, as the compiler counts it; nothing of that size is made."""
+    _refuse_too_many(task)
+    lanes = _placed(task, task.lane_shapes(task.num_lanes))
+    num_intervals = task.chunk_intervals or intervals_of_a_call(task.num_lanes, interval_ends(task.steps))
+    intervals = jax.ShapeDtypeStruct((num_intervals, 3), jnp.int32)
+    options: Any = {"metrics": tuple(task.metrics), "mesh": task.mesh, "prng": task.prng}
+    lowered = run_intervals.lower(lanes, intervals, task.everywhere(task.probes), **options)
+    analysis = lowered.compile().memory_analysis()
+    if analysis is None:  # a backend that does not say
+        return Memory(_SURELY // 5 * size(lanes), curve_bytes(task))
+    each = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
+    return Memory(each * task.mesh.size, curve_bytes(task))
+
+
+def num_groups(task: Task, max_memory: float | None = None) -> int:
+    """Into how many groups the lanes must be divided to fit; says so if there is more than one."""
+    if max_memory is not None and not max_memory > 0:
+        raise ValueError(f"max_memory must be a positive number of bytes; got {max_memory!r}")
+    lanes = -(-task.num_lanes // jax.process_count())
+    limit = free(task) if max_memory is None else max_memory
+    _refuse_too_many(task)
+    bound = size(task.lane_shapes(task.num_lanes))
+    if _SURELY * bound + curve_bytes(task) <= limit:
+        return 1
+    groups_for(task, Memory(0, curve_bytes(task)), limit)  # if not even the curves fit
+    memory = needed(task)
+    groups = groups_for(task, memory, limit)
+    if groups > 1:
+        print(
+            f"jaxrank: {lanes:,} lanes need {gigabytes(sum(memory))} and {gigabytes(limit)} may be used: they run in "
+            f"{groups} groups, one after the other",
+            file=sys.stderr,
+        )
+    return groups
+
+
+def _refuse_too_many(task: Task) -> None:
+    if task.num_lanes >= 2**31:
+        raise ValueError(f"there must be fewer than 2**31 lanes (settings × instances × seeds); got {task.num_lanes:,}")
+
+
+def groups_for(task: Task, memory: Memory, limit: float) -> int:
+    """How many groups fit ``limit`` bytes, with the curves of all lanes kept on the host."""
+    on_host = task.mesh.devices.flat[0].platform == "cpu"
+    left = limit - (memory.curves if on_host else 0)
+    if left <= 0:
+        raise ValueError(
+            f"the curves must fit in memory; {task.num_lanes:,} lanes of {len(task.steps)} records need "
+            f"{gigabytes(memory.curves)} and {gigabytes(limit)} may be used: take fewer records, metrics or lanes"
+        )
+    return min(task.num_lanes, math.ceil(memory.loop / jax.process_count() / left))
+
+
+def free(task: Task) -> float:
+    """Bytes that a run may fill on its devices."""
+    devices = list(task.mesh.devices.flat)
+    statistics = [device.memory_stats() for device in devices] if devices[0].platform != "cpu" else []
+    if statistics and all(stats and "bytes_limit" in stats for stats in statistics):
+        return _SHARE * min(s["bytes_limit"] - s["bytes_in_use"] for s in statistics) * len(devices)
+    return _SHARE * _free_on_host()
+
+
+def _free_on_host() -> float:
+    try:
+        with open("/proc/meminfo") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable")) * 1024.0
+    except (OSError, StopIteration):
+        pass
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError, AttributeError):
+        return math.inf  # a system that does not say
+
+
+def curve_bytes(task: Task) -> int:
+    seen = jax.eval_shape(seen_by, task.probes, task.lane_shapes(1))
+    values = len(task.metrics) + sum(math.prod(leaf.shape[1:]) for leaf in jax.tree.leaves(seen))
+    return _COPIES * 8 * task.num_lanes * len(task.steps) * values
+
+
+def size(tree: Any) -> int:
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
+
+
+def gigabytes(size: float) -> str:
+    return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.1f} MB"
+
+
+def _placed(task: Task, lanes: Any) -> Any:
+    """Shapes with where they lie on the devices."""
+    leaves, structure = jax.tree.flatten(lanes)
+    specs = [PartitionSpec(AXIS) if axis == 0 else PartitionSpec() for axis in lane_axes(lanes)]
+    return jax.tree.unflatten(
+        structure,
+        [
+            jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(task.mesh, spec))
+            for leaf, spec in zip(leaves, specs, strict=True)
+        ],
+    )

@@ -1,0 +1,55 @@
+"""Rankers: functions that score documents by their features. Any ``Ranker(init, apply)`` will do."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.core.types import Array, Key
+
+Params = Any  # a pytree of arrays
+
+
+class Ranker(NamedTuple):
+    """A pair of pure functions. A policy's field is static, so keep one object: a new one compiles anew."""
+
+    init: Callable[[Key, int], Params]  # key, number of features d -> parameters
+    apply: Callable[[Params, Array], Array]  # parameters, features [..., d] -> scores [...]
+
+
+def _linear_init(key: Key, num_features: int) -> Array:
+    return jnp.zeros(num_features)
+
+
+def _linear_apply(params: Array, features: Array) -> Array:
+    return features @ params
+
+
+linear = Ranker(_linear_init, _linear_apply)  # scores xᵀθ, θ = 0 at first, as in the papers
+
+
+@cache
+def mlp(*hidden: int) -> Ranker:
+    """A multi-layer perceptron with ``hidden`` units a layer and tanh between, e.g. ``mlp(64)``."""
+    if not hidden or any(not isinstance(units, int) or units < 1 for units in hidden):
+        raise ValueError(f"hidden must be positive numbers of units, at least one; got {hidden!r}")
+
+    def init(key: Key, num_features: int) -> Params:
+        sizes = (num_features, *hidden, 1)
+        keys = jax.random.split(key, len(sizes) - 1)
+        return [
+            {"weight": jax.random.normal(k, (m, n)) / jnp.sqrt(m), "bias": jnp.zeros(n)}
+            for k, m, n in zip(keys, sizes[:-1], sizes[1:], strict=True)
+        ]
+
+    def apply(params: Params, features: Array) -> Array:
+        x = features
+        for number, layer in enumerate(params):
+            x = x @ layer["weight"]
+            x = x + jnp.broadcast_to(layer["bias"], x.shape)
+            x = jnp.tanh(x) if number < len(params) - 1 else x
+        return x[..., 0]
+
+    return Ranker(init, apply)

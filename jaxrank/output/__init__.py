@@ -1,0 +1,1 @@
+"""What a run leaves: files, progress, labelled results, tables, pictures, reports."""

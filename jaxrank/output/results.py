@@ -1,0 +1,163 @@
+"""Curves as xarray: labelled, averaged with standard errors, saved and loaded."""
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxrank.core.pytrees import leaf_axes
+from jaxrank.core.version import __version__
+from jaxrank.output.files import atomic_path
+
+if TYPE_CHECKING:
+    import xarray
+
+_SEAL = b"jaxrank sha256 "
+
+
+def from_curves(
+    curves: Mapping[str, np.ndarray],
+    *,
+    lanes: np.ndarray,
+    grid: tuple[int, int, int],
+    policy: Any,
+    environment: Any,
+    instances: np.ndarray | None,
+    seeds: np.ndarray,
+    steps: np.ndarray,
+    seed: int,
+    num_steps: int,
+    wall_time: float,
+) -> "xarray.Dataset":
+    """A dataset of curves [lane, step] of the ``lanes`` of these numbers in a ``grid`` of (setting, instance, seed).
+
+    Its dimensions are those of the grid that the run has; or, if it has only some of the lanes, ``lane``. What probes
+    saw may have more axes, which are called after it: ``<name>_0``, ``<name>_1``, ….
+    """
+    import xarray
+
+    swept = _swept(policy)  # one field: its name is the dimension; several, swept together: "setting"
+    axes: list[tuple[str, dict[str, np.ndarray]] | None] = [
+        (next(iter(swept)) if len(swept) == 1 else "setting", swept) if swept else None,
+        (environment.instance_dim, {environment.instance_dim: instances}) if instances is not None else None,
+        ("seed", {"seed": seeds}),
+    ]
+    coords: dict[str, Any] = {"step": steps}
+    if whole := lanes.size == np.prod(grid):
+        dims = [axis[0] for axis in axes if axis]
+        coords |= {name: (axis[0], values) for axis in axes if axis for name, values in axis[1].items()}
+    else:
+        dims = ["lane"]
+        coords["lane"] = lanes
+        for axis, index in zip(axes, np.unravel_index(lanes, grid), strict=True):
+            coords |= {name: ("lane", values[index]) for name, values in axis[1].items()} if axis else {}
+    shape = [size for axis, size in zip(axes, grid, strict=True) if axis] if whole else [lanes.size]
+    attributes = {
+        "policy": repr(policy),
+        "environment": repr(environment),
+        "root_seed": seed,
+        "num_steps": num_steps,
+        "jaxrank_version": __version__,
+        "jax_version": jax.__version__,
+        "devices": ", ".join(sorted(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())),
+        "wall_time_seconds": wall_time,
+        "lane_steps_per_second": lanes.size * num_steps / wall_time,
+    }
+    variables = {
+        name: (
+            [*dims, "step", *(f"{name}_{axis}" for axis in range(curve.ndim - 2))],
+            curve.reshape(*shape, *curve.shape[1:]),
+        )
+        for name, curve in curves.items()
+    }
+    return xarray.Dataset(variables, coords, attributes)
+
+
+def stack(runs: Mapping[str, "xarray.Dataset"]) -> "xarray.Dataset":
+    """Runs in one environment, side by side along a ``policy`` dimension."""
+    import xarray
+
+    together = xarray.concat(
+        list(runs.values()),
+        dim=xarray.Variable("policy", list(runs)),
+        combine_attrs="drop_conflicts",
+        join="outer",
+    )
+    together.attrs["policy"] = json.dumps({name: run.attrs["policy"] for name, run in runs.items()})
+    wall_times = {name: run.attrs["wall_time_seconds"] for name, run in runs.items()}
+    lane_steps = sum(run.attrs["lane_steps_per_second"] * wall_times[name] for name, run in runs.items())
+    together.attrs["wall_time_seconds"] = sum(wall_times.values())
+    together.attrs["lane_steps_per_second"] = lane_steps / sum(wall_times.values())
+    return together
+
+
+def per_step(curve: "xarray.DataArray") -> "xarray.DataArray":
+    """A cumulative curve as the mean per step in each window between two recorded steps."""
+    steps = curve["step"].values
+    widths = np.diff(steps, prepend=0)
+    values = np.diff(curve.transpose(..., "step").values, axis=-1, prepend=0) / widths
+    return curve.transpose(..., "step").copy(data=values)
+
+
+def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarray.DataArray"]:
+    """The mean over instances and seeds, and its standard error.
+
+    Seeds are averaged first and the error is taken over instances, because two seeds of one query are not two
+    queries. With a single instance the error is taken over seeds.
+    """
+    instance_dims = [dim for dim in curve.dims if dim in ("query", "user") and curve.sizes[dim] > 1]
+    if instance_dims and "seed" in curve.dims:
+        curve = curve.mean("seed")
+    over = [dim for dim in ("query", "user", "seed") if dim in curve.dims]
+    count = int(np.prod([curve.sizes[dim] for dim in over]))
+    spread = curve.std(over, ddof=1) if count > 1 else curve.mean(over) * np.nan
+    return curve.mean(over), spread / np.sqrt(count)
+
+
+def save(result: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
+    """Writes a result as netCDF: to a temporary name first, then renamed, so that no half file is ever seen.
+
+    The bytes are made in memory and sealed with their checksum: on a full disk or a damaged file, the HDF5 library
+    under netCDF can take the whole process down.
+    """
+    content = bytes(result.to_netcdf(engine="h5netcdf"))
+    with atomic_path(path) as temporary:
+        Path(temporary).write_bytes(content + _seal(content))
+    return Path(path)
+
+
+def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
+    """Reads what ``save`` wrote."""
+    import xarray
+
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"path must be a results file; there is none at {path}")
+    try:
+        whole = path.read_bytes()
+        content, seal = whole[: -len(_seal(b""))], whole[-len(_seal(b"")) :]
+        if not seal.startswith(_SEAL):
+            raise ValueError("it is incomplete, or another's netCDF file, which xarray.open_dataset may read")
+        if seal != _seal(content):
+            raise ValueError("it is damaged; its checksum does not fit")
+        return xarray.load_dataset(io.BytesIO(content), engine="h5netcdf")
+    except (OSError, KeyError, ValueError) as error:
+        raise ValueError(f"path must be a results file written by jaxrank; cannot read {path}: {error}") from None
+
+
+def _seal(content: bytes) -> bytes:
+    """Follows the netCDF bytes, whose readers do not look beyond their own end."""
+    return _SEAL + hashlib.sha256(content).digest()
+
+
+def _swept(policy: Any) -> dict[str, np.ndarray]:
+    """The policy's leaves that have a sweep axis, by field name."""
+    paths = jax.tree_util.tree_leaves_with_path(policy)
+    axes = leaf_axes(policy)
+    return {path[-1].name: np.asarray(leaf) for (path, leaf), axis in zip(paths, axes, strict=True) if axis == 0}

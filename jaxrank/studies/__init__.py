@@ -1,0 +1,1 @@
+"""Many runs with one purpose: worlds by name, sweeps, tuning, the figures of the papers."""

@@ -1,0 +1,94 @@
+"""The figures of BatchRank (Zoghi et al., ICML 2017, Sec. 6).
+
+60 Yandex queries, L = 10 items, K = 5 positions, 10 runs, 10 million steps; regret per step in windows of 1 % of the
+run (100,000 steps in the paper).
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxrank.core.types import ClickModel, Policy
+from jaxrank.environments.click_bandit import ClickBandit
+from jaxrank.output.plotting import plot_curves
+from jaxrank.output.results import mean_and_error, per_step
+from jaxrank.policies import BatchRank, CascadeKLUCB, RankedExp3
+from jaxrank.studies.papers.figure import Report, Request, Size, markdown, panels, run_models
+
+if TYPE_CHECKING:
+    import xarray
+
+MODELS = ("cm", "pbm")
+POLICIES: dict[str, Policy] = {"BatchRank": BatchRank(), "CascadeKLUCB": CascadeKLUCB(), "RankedExp3": RankedExp3()}
+STUCK = 1e-3  # the regret per step above which a run counts as stuck
+_SIZES = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 1_000_000), "paper": Size(60, 10, 10_000_000)}
+
+
+def _environment(model: ClickModel) -> ClickBandit:
+    return ClickBandit(model, list_size=5)
+
+
+def _run(request: Request) -> "xarray.Dataset":
+    return run_models(request, MODELS, POLICIES, _SIZES[request.scale], _environment, num_records=100)
+
+
+def fig1(request: Request) -> Report:
+    """Figure 1: three problems that represent the trends.
+
+    The paper does not say which queries it shows. Here: the CM queries at the lower and the upper quartile of
+    BatchRank's last regret per step, and the PBM query on which CascadeKL-UCB's is highest.
+    """
+    result = _run(request)
+    last = per_step(result["regret"]).isel(step=-1).mean("seed")
+    in_cm = last.sel(click_model="cm", policy="BatchRank")
+    order = in_cm["query"].values[np.argsort(in_cm.values, kind="stable")]
+    in_pbm = last.sel(click_model="pbm", policy="CascadeKLUCB")
+    problems = [
+        ("cm", order[len(order) // 4]),
+        ("cm", order[(3 * len(order)) // 4]),
+        ("pbm", in_pbm["query"].values[np.argmax(in_pbm.values)]),
+    ]
+    figure, axes = panels(3)
+    rows = []
+    for ax, (model, query) in zip(axes, problems, strict=True):
+        chosen = result.sel(click_model=model, query=[query])
+        plot_curves(chosen, "regret", ax=ax, per_step=True, log=True, title=f"{model.upper()}, query {query}")
+        final = per_step(chosen["regret"]).isel(step=-1)
+        rows.append([f"{model.upper()}, query {query}", *(_scientific(final.sel(policy=p)) for p in POLICIES)])
+    return Report(result, figure, markdown(["regret per step in the last 1 %", *POLICIES], rows))
+
+
+def fig2(request: Request) -> Report:
+    """Figure 2: regret per step over all queries, and its distribution at the end."""
+    from matplotlib.figure import Figure
+
+    result = _run(request)
+    last = per_step(result["regret"]).isel(step=-1)
+    figure = Figure(figsize=(8, 6), layout="constrained")
+    axes = figure.subplots(2, 2)
+    rows = []
+    for column, model in enumerate(MODELS):
+        chosen = result.sel(click_model=model)
+        plot_curves(chosen, "regret", ax=axes[0, column], per_step=True, log=True, title=model.upper())
+        edges = np.logspace(-6, 0, 25)
+        for policy in POLICIES:
+            runs = last.sel(click_model=model, policy=policy).values.ravel()
+            axes[1, column].hist(np.maximum(runs, edges[0]), bins=list(edges), histtype="step", label=policy)
+            rows.append(
+                [
+                    model.upper(),
+                    policy,
+                    _scientific(last.sel(click_model=model, policy=policy)),
+                    f"{np.mean(runs > STUCK):.3f}",
+                    "about 1/6" if (model, policy) == ("pbm", "CascadeKLUCB") else "",
+                ]
+            )
+        axes[1, column].set(xscale="log", xlabel="Regret per step at the end", ylabel="Runs")
+        axes[1, column].legend(frameon=False)
+    header = ["model", "policy", "regret per step in the last 1 %", f"runs above {STUCK:g}", "published"]
+    return Report(result, figure, markdown(header, rows))
+
+
+def _scientific(curve: "xarray.DataArray") -> str:
+    mean, error = mean_and_error(curve)
+    return f"{float(mean):.2e} ± {float(error):.1e}"

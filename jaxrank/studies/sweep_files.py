@@ -1,0 +1,247 @@
+"""The TOML file of a sweep, read and checked before anything runs: policies × grids × environments, as cells.
+
+    steps = 20_000                      # of each lane; the world's own number without it
+    seeds = 5                           # repetitions of every query or user
+    metrics = ["regret", "violations"]  # the world's own without it
+    out = "results/sweep"
+
+    [[policy]]
+    name = "bubblerank"                 # the other keys are its options
+    grid.delta = [0.1, 0.01, 0.001]     # a number of the policy: all values side by side in one run
+    grid.doubling = [false, true]       # a switch: a run each
+    horizon = 1_000
+
+    [[policy]]
+    name = "static"
+
+    [[environment]]
+    world = "click"                     # or "topics", "letor": as in jaxrank run, with the same options
+    queries = 20
+    grid.click_model = ["cm", "pbm"]    # a run each
+
+A cell is one policy, with one choice of its switches, in one environment.
+"""
+
+import dataclasses
+import itertools
+import os
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxrank.core import registry
+from jaxrank.core.types import Policy
+from jaxrank.engine.task import Task, prepare
+from jaxrank.studies import worlds
+
+_DEFAULTS: dict[str, Any] = {
+    "out": "results/sweep",
+    "steps": None,
+    "seeds": 10,
+    "seed": 0,
+    "records": 200,
+    "spacing": "linear",
+    "metrics": None,
+}
+_TYPES = {"out": str, "steps": int, "seeds": int, "seed": int, "records": int, "spacing": str, "metrics": list}
+_MAX_RECORDS = 1_000_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One run of a sweep."""
+
+    name: str  # e.g. "click queries=20 click_model=cm, bubblerank doubling=false"
+    where: str  # its environment
+    label: str  # its policy, and the choice of its switches
+    settings: tuple[dict[str, Any], ...]  # side by side in this run; one empty dict if there are none
+    policy: Policy
+    world: worlds.World
+    options: dict[str, Any]  # of ``simulate``
+    configuration: dict[str, Any]  # as JSON: what must be the same for the cell to be the same
+
+    @property
+    def file(self) -> str:
+        return re.sub(r"[^\w.=+-]+", "_", self.name) + ".nc"
+
+    def task(self) -> Task:
+        return prepare(self.policy, self.world.environment, **self.options)
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    out: Path
+    cells: tuple[Cell, ...]
+
+
+def read_sweep(path: str | os.PathLike[str]) -> Sweep:
+    """Reads a sweep's file; a ValueError names the key, its value and what is allowed."""
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"config must be a TOML file; there is none at {path}")
+    try:
+        config = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError, OSError) as error:
+        raise ValueError(f"{path}: not a TOML file: {str(error)!r:.120}") from None
+    try:
+        return _sweep(config)
+    except (ValueError, MemoryError, OverflowError) as error:
+        message = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), str(error))
+        raise ValueError(f"{path}: {message[:350] or 'needs more memory than there is'}") from None
+
+
+def _sweep(config: Mapping[str, Any]) -> Sweep:
+    _known("", config, (*_DEFAULTS, "policy", "environment"))
+    given = dict(_DEFAULTS)
+    for key in config.keys() & _DEFAULTS.keys():
+        given[key] = _typed(key, config[key], _TYPES[key])
+    if given["metrics"] is not None and not all(isinstance(name, str) for name in given["metrics"]):
+        raise ValueError(f"metrics must be a list of names; got {given['metrics']!r:.60}")
+    if given["records"] > _MAX_RECORDS:
+        raise ValueError(f"records must be at most {_MAX_RECORDS}; got {given['records']}")
+    policies = [policy for table in _tables(config, "policy") for policy in _policies(table)]
+    labels = [label for label, *_ in policies]
+    _distinct("policy", labels)
+    environments = [chosen for table in _tables(config, "environment", [{}]) for chosen in _alternatives(table)]
+    wheres = [_text(chosen) or "click" for chosen in environments]
+    _distinct("environment", wheres)
+    cells = []
+    for where, chosen in zip(wheres, environments, strict=True):
+        world = _world(where, chosen, {label: policy for label, policy, *_ in policies})
+        for label, policy, settings, description in policies:
+            cells.append(_cell(where, chosen, world, label, policy, settings, description, given))
+    return Sweep(Path(given["out"]), tuple(cells))
+
+
+def _cell(
+    where: str,
+    chosen: dict[str, Any],
+    world: worlds.World,
+    label: str,
+    policy: Policy,
+    settings: tuple[dict[str, Any], ...],
+    description: dict[str, Any],
+    given: dict[str, Any],
+) -> Cell:
+    metrics = tuple(given["metrics"] or world.metrics)
+    options = {
+        "num_steps": world.num_steps if given["steps"] is None else given["steps"],
+        "num_seeds": given["seeds"],
+        "seed": given["seed"],
+        "num_records": given["records"],
+        "spacing": given["spacing"],
+        "metrics": tuple(name for name in metrics if name not in world.probes),
+        "probes": {name: world.probes[name] for name in metrics if name in world.probes},
+    }
+    configuration = {
+        "policy": description,
+        "environment": chosen,
+        **{key: options[f"num_{key}"] for key in ("steps", "seeds", "records")},
+        **{key: given[key] for key in ("seed", "spacing")},
+        "metrics": list(metrics),
+    }
+    cell = Cell(f"{where}, {label}", where, label, settings, policy, world, options, configuration)
+    try:
+        cell.task()
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{cell.name:.80}: {error}") from None
+    return cell
+
+
+def _policies(table: dict[str, Any]) -> list[tuple[str, Policy, tuple[dict[str, Any], ...], dict[str, Any]]]:
+    """(label, policy, settings, description) for each choice of the switches; numbers are swept inside the policy."""
+    name = _typed("policy.name", table.get("name"), str)
+    if name not in registry.available():
+        raise ValueError(f"policy.name must be one of {', '.join(registry.available())}; got {name!r:.60}")
+    fixed, grid = _parted(f"policy {name}", table)
+    fixed.pop("name")
+    factory = registry.factory(name)
+    fields: dict[str, Any] = {}
+    if dataclasses.is_dataclass(factory):
+        fields = {field.name: field for field in dataclasses.fields(factory) if field.init}
+        _known(f"policy {name}: ", {**fixed, **grid}, tuple(fields))
+    numbers = {key: values for key, values in grid.items() if key in fields and fields[key].metadata.get("ndim") == 0}
+    settings = tuple(_product(numbers))
+    made = []
+    for switches in _product({key: values for key, values in grid.items() if key not in numbers}):
+        columns: dict[str, Any] = {key: [setting[key] for setting in settings] for key in numbers}
+        policy = registry.make(name, **fixed, **switches, **columns)
+        description = {"name": name, **fixed, **switches, **({"grid": columns} if columns else {})}
+        made.append((_text({"name": name, **fixed, **switches}), policy, settings, description))
+    return made
+
+
+def _world(where: str, chosen: dict[str, Any], policies: dict[str, Policy]) -> worlds.World:
+    options = dict(chosen)
+    name = _typed("environment.world", options.pop("world", "click"), str)
+    if name not in worlds.OPTIONS:
+        raise ValueError(f"environment.world must be one of {', '.join(worlds.OPTIONS)}; got {name!r:.60}")
+    _known(f"environment {name}: ", options, worlds.OPTIONS[name])
+    types = {"data": str, "click_model": str, "trade_off": (int, float), "user": list}
+    for key, value in options.items():
+        _typed(f"environment.{key}", value, types.get(key, int))
+    if not all(isinstance(user, str) for user in options.get("user", [])):
+        raise ValueError(f"environment.user must be a list of names; got {options['user']!r:.60}")
+    try:
+        return worlds.make_world(name, policies, **options)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"environment {where:.80}: {error}") from None
+
+
+def _alternatives(table: dict[str, Any]) -> list[dict[str, Any]]:
+    fixed, grid = _parted("environment", table)
+    return [{**fixed, **chosen} for chosen in _product(grid)]
+
+
+def _parted(name: str, table: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """What is fixed, and the grid."""
+    fixed = dict(table)
+    grid = _typed(f"{name}: grid", fixed.pop("grid", {}), dict)
+    for key, values in grid.items():
+        if not isinstance(values, list) or not values:
+            raise ValueError(f"{name}: grid.{key} must be a list of at least one value; got {values!r:.60}")
+        if key in fixed:
+            raise ValueError(f"{name}: {key} must be given once; it is in the grid too")
+        _distinct(f"{name}: grid.{key}", [repr(value) for value in values])
+    return fixed, grid
+
+
+def _product(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def _tables(config: Mapping[str, Any], key: str, default: list[dict[str, Any]] | None = None) -> list[dict[str, Any]]:
+    tables = config.get(key, default)
+    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
+        raise ValueError(f"{key} must be at least one table [[{key}]]; got {tables!r:.60}")
+    return tables
+
+
+def _known(prefix: str, table: Mapping[str, Any], allowed: Sequence[str]) -> None:
+    for key in table:
+        if key not in allowed:
+            raise ValueError(f"{prefix}keys must be among {', '.join(allowed) or 'none'}; got {key!r:.60}")
+
+
+def _typed(key: str, value: Any, wanted: Any) -> Any:
+    if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
+        words = {str: "text", int: "an integer", list: "a list", dict: "a table", (int, float): "a number"}
+        raise ValueError(f"{key} must be {words[wanted]}; got {value!r:.60}")
+    return value
+
+
+def _distinct(what: str, names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"{what} must not repeat; got {name:.60} twice")
+
+
+def _text(chosen: Mapping[str, Any]) -> str:
+    """For people and file names: "bubblerank doubling=false"."""
+    words = {True: "true", False: "false"}
+    return " ".join(
+        str(value) if key in ("name", "world") else f"{key}={words[value] if isinstance(value, bool) else value}"
+        for key, value in chosen.items()
+    )

@@ -1,0 +1,219 @@
+"""Sweeps: every cell of a TOML file, once, in one folder, however often it is interrupted.
+
+The folder has a results file of each finished cell, manifest.json (every cell, its state, its file, its configuration),
+summary.md and a picture of each metric. A cell that has finished is not run again, one that was interrupted goes on
+from its checkpoint, one that failed is tried again; one whose configuration has changed since is refused.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+
+from jaxrank.core.version import __version__
+from jaxrank.engine.estimation import Estimate, estimate
+from jaxrank.engine.simulation import simulate
+from jaxrank.output import results
+from jaxrank.output.files import atomic_path, locked, write_text
+from jaxrank.studies.sweep_files import Cell, Sweep, read_sweep
+
+if TYPE_CHECKING:
+    import xarray
+
+_MANIFEST = "manifest.json"
+
+
+class SweepReport(NamedTuple):
+    """What a sweep has come to."""
+
+    out: Path
+    table: str  # Markdown
+    failed: dict[str, str]  # cell -> error
+    skipped: int  # cells that had finished before
+
+
+def sweep(
+    config: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
+    *,
+    progress: bool = True,
+    max_memory: float | None = None,
+    checkpoint_every: float | str = 60.0,
+) -> SweepReport:
+    """Runs all cells of ``config`` that have not finished yet.
+
+    Args:
+      config: a TOML file, as ``jaxrank.studies.sweep_files`` describes it.
+      out: the folder for the files, instead of that of the config.
+      progress: say what is done, and show progress bars.
+      max_memory: as in ``simulate``.
+      checkpoint_every: likewise; an interrupted cell goes on from its checkpoint.
+    """
+    planned = read_sweep(config)
+    folder = planned.out if out is None else Path(out)
+    with locked(folder):
+        manifest = _manifest(folder, planned)
+        skipped = 0
+        for number, cell in enumerate(planned.cells, start=1):
+            entry = manifest["cells"][cell.name]
+            title = f"[{number}/{len(planned.cells)}] {cell.name}"
+            if entry["state"] == "done":
+                skipped += 1
+                continue
+            started = time.perf_counter()
+            try:
+                _run(cell, folder, progress, max_memory, checkpoint_every)
+                entry |= {"state": "done", "seconds": round(time.perf_counter() - started, 3), "error": None}
+            except Exception as error:  # the other cells go on
+                reason = str(error).strip().split("\n")[0] or type(error).__name__
+                if not isinstance(error, ValueError):
+                    reason = f"{type(error).__name__}: {reason}"
+                entry |= {"state": "failed", "error": reason}
+            _write_manifest(folder, manifest)
+            if progress:
+                said = f"{entry['seconds']:.1f} s" if entry["state"] == "done" else f"failed: {entry['error']}"
+                print(f"{title}: {said}", file=sys.stderr, flush=True)
+        with contextlib.suppress(OSError):  # unless some are left
+            (folder / "checkpoints").rmdir()
+        table = _summary(planned, folder, manifest)
+    errors = {name: entry["error"] for name, entry in manifest["cells"].items() if entry["state"] == "failed"}
+    return SweepReport(folder, table, errors, skipped)
+
+
+def estimate_sweep(config: str | os.PathLike[str], max_memory: float | None = None) -> list[tuple[str, Estimate]]:
+    """What each cell will take, tried for a second each."""
+    return [
+        (
+            cell.name,
+            estimate(
+                cell.policy,
+                cell.world.environment,
+                calibration_seconds=1.0,
+                max_memory=max_memory,
+                **cell.options,
+            ),
+        )
+        for cell in read_sweep(config).cells
+    ]
+
+
+def _run(cell: Cell, folder: Path, progress: bool, max_memory: float | None, every: float | str) -> None:
+    checkpoints = folder / "checkpoints" / cell.file.removesuffix(".nc")
+    result = simulate(
+        cell.policy,
+        cell.world.environment,
+        progress=progress,
+        checkpoint_dir=checkpoints,
+        checkpoint_every=every,
+        resume=True,
+        max_memory=max_memory,
+        **cell.options,
+    )
+    results.save(result, folder / cell.file)
+    shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def _manifest(folder: Path, planned: Sweep) -> dict[str, Any]:
+    """That of the folder, with the cells of ``planned``; cells that it no longer has stay as they are."""
+    path = folder / _MANIFEST
+    manifest: dict[str, Any] = {"cells": {}}
+    if path.is_file():
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            cells = {name: (entry["state"], entry["configuration"]) for name, entry in manifest["cells"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise ValueError(f"{path}: not a manifest of a sweep; remove it, or choose another folder") from None
+        for cell in planned.cells:
+            if cell.name in cells and cells[cell.name][0] == "done":
+                _refuse_changed(folder, cell, cells[cell.name][1])
+    manifest |= {"jaxrank": __version__, "jax": jax.__version__}
+    for cell in planned.cells:
+        entry = manifest["cells"].setdefault(cell.name, {"state": "waiting", "error": None})
+        entry |= {"file": cell.file, "configuration": json.loads(json.dumps(cell.configuration))}
+        if entry["state"] == "done":
+            try:
+                results.load(folder / cell.file)
+            except ValueError:  # lost or damaged
+                entry["state"] = "waiting"
+    _write_manifest(folder, manifest)
+    return manifest
+
+
+def _refuse_changed(folder: Path, cell: Cell, before: dict[str, Any]) -> None:
+    now = json.loads(json.dumps(cell.configuration))
+    differing = [
+        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
+        for key in dict.fromkeys([*before, *now])
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        raise ValueError(
+            f"a finished cell must keep its configuration; in {folder}, of {cell.name!r}, {'; '.join(differing)}: "
+            "choose another folder, or remove its results file and its entry in the manifest"
+        )
+
+
+def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
+    write_text(folder / _MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+
+
+def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any]) -> str:
+    """Writes summary.md and the pictures of all finished cells; returns the table."""
+    from jaxrank.studies.papers.figure import markdown
+
+    finished: dict[str, list[xarray.Dataset]] = {}
+    rows, metrics = [], []
+    for cell in planned.cells:
+        entry = manifest["cells"][cell.name]
+        if entry["state"] != "done":
+            rows.append([cell.where, cell.label, f"{entry['state']}: {entry['error']}".replace("|", "/")])
+            continue
+        result = _by_policy(cell, results.load(folder / cell.file))
+        finished.setdefault(cell.where, []).append(result)
+        metrics += [str(name) for name in result.data_vars if name not in metrics]
+        for policy in result["policy"].values:
+            rows.append([cell.where, str(policy), *(_final(result, metric, policy) for metric in result.data_vars)])
+    width = 2 + max(1, len(metrics))
+    table = markdown(["environment", "policy", *metrics][:width], [row + [""] * (width - len(row)) for row in rows])
+    write_text(folder / "summary.md", f"# Sweep\n\n{table}\n\njaxrank {__version__}, jax {jax.__version__}.\n")
+    for metric in metrics:
+        _picture(finished, metric, folder / f"{metric}.png")
+    return table
+
+
+def _by_policy(cell: Cell, result: "xarray.Dataset") -> "xarray.Dataset":
+    """With a ``policy`` dimension, an entry for each setting."""
+    if cell.settings == ({},):
+        return result.expand_dims(policy=[cell.label])
+    swept = next(iter(result.data_vars.values())).dims[0]
+    labels = [f"{cell.label} {' '.join(f'{key}={value}' for key, value in s.items())}" for s in cell.settings]
+    return result.drop_vars(list(cell.settings[0])).rename_dims({swept: "policy"}).assign_coords(policy=labels)
+
+
+def _final(result: "xarray.Dataset", metric: Any, policy: Any) -> str:
+    from jaxrank.studies.papers.figure import cell
+
+    return cell(*results.mean_and_error(result[metric].sel(policy=policy).isel(step=-1)))
+
+
+def _picture(finished: dict[str, list["xarray.Dataset"]], metric: str, path: Path) -> None:
+    """A panel for each environment, a line for each policy and setting."""
+    import xarray
+
+    from jaxrank.output.plotting import plot_curves
+    from jaxrank.studies.papers.figure import panels
+
+    shown = {where: [run[[metric]] for run in runs if metric in run] for where, runs in finished.items()}
+    shown = {where: runs for where, runs in shown.items() if runs}
+    figure, axes = panels(len(shown))
+    for ax, (where, runs) in zip(axes, shown.items(), strict=True):
+        together = xarray.concat(runs, dim="policy", join="outer", combine_attrs="drop")
+        plot_curves(together, metric, ax=ax, title=where)
+    with atomic_path(path) as temporary:
+        figure.savefig(temporary, dpi=150)

@@ -1,0 +1,114 @@
+"""Tuning a policy's continuous hyper-parameters by evolution over simulations side by side.
+
+What a policy does is not smooth in its hyper-parameters, lists are whole things. So this is an evolution strategy:
+every generation simulates a population of settings as one sweep, all under the same random numbers, and moves to the
+best of them. Settings are positive and searched on a logarithmic scale.
+
+A learnt initial list needs no evolution: expected clicks are smooth in the scores of a soft ranking
+(``scripts/examples/meta.py`` has both).
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxrank.core.pytrees import num_instances
+from jaxrank.core.types import Environment, Policy
+from jaxrank.engine.simulation import simulate
+from jaxrank.engine.task import positive_int
+
+
+class Tuned(NamedTuple):
+    """What ``tune`` found."""
+
+    policy: Policy  # with the tuned hyper-parameters
+    values: dict[str, float]
+    history: list[dict[str, float]]  # the centre after each generation, and the mean ``score`` of its population
+
+
+def tune(
+    policy: Policy,
+    environment: Environment,
+    num_steps: int,
+    names: Mapping[str, float] | tuple[str, ...],
+    *,
+    metric: str = "regret",
+    maximize: bool = False,
+    num_generations: int = 8,
+    population: int = 12,
+    spread: float = 1.0,
+    num_seeds: int = 1,
+    seed: int = 0,
+    **options: Any,
+) -> Tuned:
+    """The hyper-parameters of ``policy`` with the best mean of a metric, summed over the steps of a run.
+
+    A generation draws log-normal settings around a centre, in pairs that mirror each other; the centre moves to the
+    weighted mean of the better half (weights falling with the logarithm of the rank, as in CMA-ES), and the spread of
+    each hyper-parameter to theirs, by half.
+
+    Args:
+      policy: where to start.
+      environment: what to tune in: training queries or users. Hold others out to see what it is worth.
+      num_steps: of each simulation.
+      names: hyper-parameters, scalar leaves of the policy; a mapping starts each at a value of its own.
+      metric: a metric of the environment.
+      maximize: is more of it better?
+      num_generations: of simulations, one after the other.
+      population: settings in each, side by side; an even number.
+      spread: standard deviation of the logarithms in the first generation.
+      num_seeds: repetitions of every instance in each simulation.
+      seed: of the search. Generations have random numbers of their own, settings within one share them.
+      options: of ``simulate``.
+
+    Reference: Hansen: The CMA evolution strategy: a tutorial. arXiv:1604.00772, 2016.
+    """
+    num_generations = positive_int("num_generations", num_generations)
+    if positive_int("population", population) % 2 or population < 4:
+        raise ValueError(f"population must be an even number from 4; got {population!r}")
+    start = dict(names) if isinstance(names, Mapping) else {name: _value(policy, name) for name in names}
+    if not start:
+        raise ValueError("names must name at least one hyper-parameter; got none")
+    for name, value in start.items():
+        _value(policy, name)
+        if not np.isfinite(value) or value <= 0:
+            raise ValueError(f"names must start at positive values; got {name} = {value!r}")
+    if num_instances(policy) is not None:
+        raise ValueError("policy must be one setting, not a sweep")
+
+    rng = np.random.default_rng(seed)
+    centre, deviation = np.log(list(start.values())), np.full(len(start), float(spread))
+    half = population // 2
+    weights = np.log(half + 0.5) - np.log(np.arange(1, half + 1))
+    weights /= weights.sum()
+    history = []
+    for generation in range(num_generations):
+        noise = rng.standard_normal((half, len(start)))
+        settings = centre + deviation * np.concatenate([noise, -noise])
+        sweep = dataclasses.replace(policy, **dict(zip(start, np.exp(settings).T, strict=True)))  # type: ignore[type-var]
+        run = simulate(
+            sweep,
+            environment,
+            num_steps,
+            metrics=(metric,),
+            num_records=1,
+            num_seeds=num_seeds,
+            seed=seed + 1 + generation,
+            **{"progress": False, **options},
+        )[metric].isel(step=-1)
+        scores = run.mean(run.dims[1:]).values
+        best = settings[np.argsort(-scores if maximize else scores, kind="stable")[:half]]
+        centre, before = weights @ best, centre
+        deviation = (deviation + np.sqrt(weights @ (best - before) ** 2)) / 2
+        history.append({**dict(zip(start, np.exp(centre).tolist(), strict=True)), "score": float(scores.mean())})
+    values = dict(zip(start, np.exp(centre).tolist(), strict=True))
+    return Tuned(dataclasses.replace(policy, **values), values, history)  # type: ignore[type-var]
+
+
+def _value(policy: Policy, name: str) -> float:
+    value = getattr(policy, name, None)
+    if value is None or np.shape(value) or not np.issubdtype(np.asarray(value).dtype, np.floating):
+        raise ValueError(f"names must be real scalar leaves of {type(policy).__name__}; got {name!r}")
+    return float(value)

@@ -1,0 +1,172 @@
+"""Worlds by name: what the command line runs policies in.
+
+``make_world("letor", policies, data=…)`` is a pure function from options to an environment, and to what one would run
+and measure there unless told otherwise.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxrank.core.pytrees import num_instances, take_instances
+from jaxrank.core.types import Environment, Policy
+from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
+from jaxrank.policies.linear_cascade import LinearCascade
+
+POLICIES = {  # what runs in a world unless told otherwise
+    "click": ("bubblerank", "static"),
+    "topics": ("cascade_hybrid", "cascade_lin_ucb"),
+    "letor": ("pairrank", "pdgd"),
+}
+OPTIONS = {  # and what one can say about it
+    "click": ("data", "queries", "items", "list_size", "click_model", "top"),
+    "topics": ("data", "queries", "items", "list_size", "trade_off"),
+    "letor": ("data", "queries", "list_size", "user", "grades"),
+}
+
+
+class World(NamedTuple):
+    """An environment, and what to do in it unless told otherwise."""
+
+    environment: Environment
+    summary: str  # e.g. "60 synthetic cm queries"
+    metrics: tuple[str, ...]  # of the environment or of the probes
+    probes: dict[str, Any]  # what can be measured besides the environment's metrics
+    num_steps: int
+    names: tuple[str, ...] = ()  # of the instances, if they have any
+
+
+def find_world(policies: Mapping[str, Policy], data: str | None) -> str:
+    """The world that these policies, or these data, are made for: "click", "topics" or "letor"."""
+    found = {_made_for(policy): name for name, policy in policies.items()}
+    special = [world for world in ("letor", "topics") if world in found]
+    if len(special) == 2 or ("letor" in found and "click" in found):
+        names = " and ".join(found[world] for world in ("letor", "topics", "click") if world in found)
+        raise ValueError(f"--policy must be policies for one world; {names} are not")
+    if special:
+        return special[0]
+    if "click" in found or data is None:
+        return "click"
+    if not Path(data).is_dir():
+        return "click"
+    if any(part in file.name for file in Path(data).iterdir() for part in ("ratings", "u.data", "song")):
+        return "topics"
+    return "letor" if any("train" in file.name for file in Path(data).iterdir()) else "click"
+
+
+def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> World:
+    """A world for ``policies``; of the ``options``, those that are None are not given.
+
+    Args:
+      name: "click" (a click bandit), "topics" (a topic bandit) or "letor" (a query stream).
+      policies: who will run there.
+      options: those of ``OPTIONS[name]``.
+    """
+    if name not in OPTIONS:
+        raise ValueError(f"--world must be one of {', '.join(OPTIONS)}; got {name!r}")
+    given = {option: value for option, value in options.items() if value is not None}
+    for option, value in given.items():
+        if option not in OPTIONS[name]:
+            worlds = " or ".join(world for world, known in OPTIONS.items() if option in known)
+            flag = option.replace("_", "-")
+            raise ValueError(f"--{flag} belongs to --world {worlds}; got {value!r} in --world {name}")
+        if option in ("queries", "items", "list_size", "top") and value < 1:
+            raise ValueError(f"--{option.replace('_', '-')} must be at least 1; got {value}")
+    for label, policy in policies.items():
+        made_for = _made_for(policy)
+        if made_for != "any" and made_for != name and not (made_for == "click" and name == "topics"):
+            raise ValueError(f"--policy {label} needs --world {made_for}; got --world {name}")
+    if name == "letor":
+        return _letor(policies, **given)
+    return _topics(**given) if name == "topics" else _click(**given)
+
+
+def _made_for(policy: Policy) -> str:
+    if isinstance(policy, StaticRanking | RandomRanking | OracleRanking):
+        return "any"
+    if isinstance(policy, LinearCascade):
+        return "topics"
+    return "letor" if hasattr(policy, "score") else "click"  # rankers, or statistics of items that stay the same
+
+
+def _click(
+    data: str | None = None,
+    queries: int | None = None,
+    items: int = 10,
+    list_size: int | None = None,
+    click_model: str = "cm",
+    top: int | None = None,
+) -> World:
+    from jaxrank.datasets import synthetic, yandex
+    from jaxrank.environments import ClickBandit
+
+    model: Any
+    if data is None:
+        model = synthetic(click_model, queries or 60, items)
+    else:
+        model = yandex(data, click_model)
+        available = num_instances(model) or 1
+        if queries is not None:
+            model = take_instances(model, slice(_at_most("--queries", queries, available)))
+    positions = model.attraction.shape[-1] if list_size is None else list_size
+    # Half of the list, as in the papers: of the whole list, a cascade's reward does not depend on the order.
+    environment = ClickBandit(model, list_size=positions, top=max(1, positions // 2) if top is None else top)
+    summary = f"{environment.num_queries or 1} {_kind(data)} {click_model} queries"
+    return World(environment, summary, ("regret",), {}, num_steps=100_000)
+
+
+def _topics(
+    data: str | None = None,
+    queries: int = 20,
+    items: int = 200,
+    list_size: int = 10,
+    trade_off: float = 0.5,
+) -> World:
+    from jaxrank.datasets import movielens, synthetic_ratings, topic_bandit, yahoo_music
+
+    if data is None:
+        ratings = synthetic_ratings(max(2 * queries, 40) * 2, items)  # half of them click, a few of those like nothing
+    elif any(Path(data).glob("song*")):
+        ratings = yahoo_music(data, num_items=items)
+    else:
+        ratings = movielens(data, num_items=items)
+    environment = topic_bandit(ratings, trade_off=trade_off, list_size=list_size, num_users=queries)
+    users = num_instances(environment) or 1
+    _at_most("--queries", queries, users)
+    summary = f"{users} users of {_kind(data)} ratings of {environment.num_items} items"
+    return World(environment, summary, ("regret",), {}, num_steps=10_000)
+
+
+def _letor(
+    policies: Mapping[str, Policy],
+    data: str | None = None,
+    queries: int | None = None,
+    list_size: int = 10,
+    user: tuple[str, ...] | list[str] = ("perfect",),
+    grades: int = 5,
+) -> World:
+    from jaxrank.click_models.graded import graded_user
+    from jaxrank.datasets import letor, synthetic_letor
+    from jaxrank.environments import QueryStream
+    from jaxrank.learning.probes import OfflineNDCG
+
+    reader = graded_user(*user, num_grades=grades)  # before the data, which take longer
+    sets = synthetic_letor(queries or 100) if data is None else letor(data, num_grades=grades)
+    train = sets.train
+    if queries is not None:
+        train = train.take(range(_at_most("--queries", queries, train.num_queries)))
+    environment = QueryStream(train, reader, list_size=list_size)
+    probes = {"ndcg@10": OfflineNDCG(sets.test)} if all(hasattr(p, "score") for p in policies.values()) else {}
+    summary = f"a stream of {train.num_queries} {_kind(data)} queries, clicked by {' and '.join(user)} users"
+    names = tuple(user) if len(user) > 1 else ()
+    return World(environment, summary, ("cndcg", *probes), probes, num_steps=2_000, names=names)
+
+
+def _kind(data: str | None) -> str:
+    return "synthetic" if data is None else "real"
+
+
+def _at_most(option: str, count: int, available: int) -> int:
+    if count > available:
+        raise ValueError(f"{option} must be from 1 to the {available} of the data; got {count}")
+    return count

@@ -1,0 +1,130 @@
+"""The command, as a user sees it."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import jaxrank as jr
+from jaxrank.command.cli import main
+
+SMALL = ["--queries", "2", "--items", "4", "--steps", "50", "--seeds", "2"]
+
+
+def test_run_leaves_a_results_file_and_a_picture_of_each_metric(tmp_path, capsys):
+    code = main(["run", *SMALL, "--metrics", "regret", "violations", "--out", str(tmp_path / "out")])
+    assert code == 0
+    result = jr.load(tmp_path / "out" / "run.nc")
+    assert result["policy"].values.tolist() == ["BubbleRank", "StaticRanking"]
+    assert result["regret"].sizes["query"] == 2 and result.attrs["data"] == "synthetic"
+    for picture in ("regret.png", "violations.png"):
+        assert (tmp_path / "out" / picture).read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert "StaticRanking" in printed and "±" in printed and "lane-steps/s" in printed
+
+
+def test_run_takes_several_policies_with_options(tmp_path):
+    policies = ["--policy", "bubblerank:delta=0.5", "--policy", "bubblerank:delta=0.01,horizon=9", "--policy", "random"]
+    assert main(["run", *SMALL, *policies, "--click-model", "dcm", "--out", str(tmp_path)]) == 0
+    labels = jr.load(tmp_path / "run.nc")["policy"].values.tolist()
+    assert labels == ["bubblerank:delta=0.5", "bubblerank:delta=0.01,horizon=9", "RandomRanking"]
+
+
+def test_run_finds_the_world_of_rankers_and_draws_each_user(tmp_path, capsys):
+    options = ["--queries", "4", "--steps", "20", "--seeds", "2", "--user", "perfect", "navigational"]
+    assert main(["run", "--policy", "pdgd", "--policy", "mgd", *options, "--out", str(tmp_path)]) == 0
+    result = jr.load(tmp_path / "run.nc")
+    assert list(result.data_vars) == ["cndcg", "ndcg@10"]
+    assert result["user"].values.tolist() == ["perfect", "navigational"]
+    assert result["ndcg@10"].max() <= 1 and (result["ndcg@10"] > 0).all()
+    for picture in ("cndcg.png", "ndcg@10.png"):
+        assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
+    printed = capsys.readouterr().out
+    assert "stream of 4 synthetic queries, clicked by perfect and navigational users" in printed
+    assert "MGD navigational" in printed
+
+
+def test_run_finds_the_world_of_topics(tmp_path, capsys):
+    options = ["--queries", "3", "--items", "12", "--list-size", "4", "--trade-off", "0.3", "--steps", "20"]
+    assert main(["run", "--policy", "cascade_hybrid", "--policy", "static", *options, "--out", str(tmp_path)]) == 0
+    assert jr.load(tmp_path / "run.nc")["regret"].sizes["user"] == 3
+    assert "3 users of synthetic ratings of 12 items" in capsys.readouterr().out
+
+
+def test_plot_draws_a_results_file_again(tmp_path):
+    assert main(["run", *SMALL, "--out", str(tmp_path)]) == 0
+    out = tmp_path / "again.svg"
+    assert main(["plot", str(tmp_path / "run.nc"), "--per-step", "--log", "--out", str(out)]) == 0
+    assert "<svg" in out.read_text()
+
+
+def test_list_names_everything_registered(capsys):
+    assert main(["list"]) == 0
+    printed = capsys.readouterr().out
+    for name in (*jr.available("policy"), *jr.available("click_model"), "regret", "ndcg"):
+        assert f"  {name}" in printed or f" {name}," in printed
+
+
+def test_version_and_module_entry_point():
+    run = subprocess.run([sys.executable, "-m", "jaxrank", "--version"], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, f"jaxrank {jr.__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "--policy", "bubblesort"], "policy must be one of static, random"),
+        (["run", "--policy", "bubblerank:delta=2"], "BubbleRank.delta must be in (0, 1); got 2"),
+        (["run", "--policy", "bubblerank:delta"], "--policy must look like name:option=value"),
+        (["run", "--policy", "static", "--policy", "static"], "--policy must not be given twice"),
+        (["run", "--click-model", "xyz"], "model must be one of cm, dcm, pbm; got 'xyz'"),
+        (["run", "--steps", "0"], "num_steps must be an integer"),
+        (["run", "--steps", "many"], "argument --steps: invalid int value: 'many'"),
+        (["run", "--items", "4", "--list-size", "5"], "list_size must be an integer from 1 to 4 items; got 5"),
+        (["run", "--metrics", "fun"], "metrics must be among regret"),
+        (["run", "--data", "/nowhere"], "there is none at /nowhere"),
+        (["run", "--policy", "pairrank", "--policy", "bubblerank"], "policies for one world; PairRank and BubbleRank"),
+        (["run", "--policy", "bubblerank", "--world", "letor"], "--policy BubbleRank needs --world click"),
+        (["run", "--policy", "pdgd", "--click-model", "cm"], "--click-model belongs to --world click; got 'cm' in"),
+        (["run", "--user", "perfect"], "--user belongs to --world letor; got ['perfect'] in --world click"),
+        (["run", "--policy", "pdgd", "--user", "lazy"], "a graded user must be one of perfect"),
+        (["run", "--policy", "pdgd", "--data", "/nowhere"], "there is none at /nowhere"),
+        (["run", "--world", "topics", "--data", "/nowhere"], "there is none in /nowhere"),
+        (["run", "--world", "topics", "--trade-off", "2"], "trade_off must be in [0, 1]; got 2.0"),
+        (["run", "--queries", "0"], "--queries must be at least 1; got 0"),
+        (["run", "--out", "/proc/nowhere"], "the output folder must be writable; cannot write /proc/nowhere"),
+        (["plot", "/nowhere.nc"], "there is none at /nowhere.nc"),
+        (["plot", "x.nc", "--out", "x.txt"], "--out must end in .png, .pdf or .svg; got x.txt"),
+        (["fly"], "invalid choice: 'fly'"),
+        ([], "required: COMMAND"),
+    ],
+)
+def test_bad_input_gives_one_line_and_exit_code_2(arguments, message, refusal):
+    assert message in refusal(arguments)
+
+
+def test_fit_leaves_parameters_that_run_can_read(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    lines = ["split\tquery_region\tdocs\tclicked_positions0"]
+    for session in range(400):
+        clicked = np.flatnonzero(rng.random(10) < np.linspace(0.6, 0.05, 10))
+        docs = ",".join(str(100 + d) for d in range(10))
+        split = "test" if session % 4 == 0 else "train"
+        lines.append(f"{split}\tq{session % 2}\t{docs}\t{','.join(map(str, clicked))}")
+    log = tmp_path / "log.tsv"
+    log.write_text("\n".join(lines) + "\n")
+    assert main(["fit", str(log), "--model", "pbm", "--out", str(tmp_path / "params.json"), "--quiet"]) == 0
+    printed = capsys.readouterr().out
+    assert "300 sessions of 2 queries" in printed and "test: perplexity by rank" in printed
+    run = ["run", "--data", str(tmp_path / "params.json"), "--click-model", "pbm", "--steps", "20", "--seeds", "1"]
+    assert main([*run, "--out", str(tmp_path / "out")]) == 0
+    assert jr.load(tmp_path / "out" / "run.nc").sizes["query"] == 2
+
+
+def test_fit_names_the_line_of_a_bad_log(tmp_path, capsys):
+    log = tmp_path / "log.tsv"
+    log.write_text("split\tquery_region\tdocs\tclicked_positions0\ntrain\tq\t1,2,3\t0\n")
+    assert main(["fit", str(log)]) == 2
+    error = capsys.readouterr().err
+    assert "log.tsv" in error and "2" in error and error.count("\n") == 1

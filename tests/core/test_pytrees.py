@@ -1,0 +1,84 @@
+"""Objects that print, compare, pickle and go through JAX's transformations."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxrank as jr
+from jaxrank.core.pytrees import leaf_axes, num_instances
+
+ENVIRONMENT = jr.ClickBandit(jr.PositionBasedModel([[0.1, 0.4, 0.2], [0.3, 0.2, 0.6]], [1.0, 0.5, 0.2]), top=2)
+
+
+def test_objects_print_what_was_asked_for():
+    assert repr(jr.BubbleRank(delta=0.125)) == "BubbleRank(delta=0.125)"
+    assert repr(jr.CascadeModel([0.25, 0.5])) == "CascadeModel(attraction=[0.25, 0.5])"
+    assert repr(ENVIRONMENT).startswith("ClickBandit(click_model=PositionBasedModel(attraction=float32[2, 3]")
+
+
+def test_objects_compare_by_value():
+    assert jr.BubbleRank(delta=0.1) == jr.BubbleRank(delta=0.1)
+    assert jr.BubbleRank(delta=0.1) != jr.BubbleRank(delta=0.2)
+    assert jr.BubbleRank(delta=0.1) != jr.BubbleRank(horizon=10)
+    assert jr.BubbleRank() != jr.StaticRanking()
+
+
+def test_objects_pickle():
+    for thing in (jr.BubbleRank(delta=0.1), ENVIRONMENT):
+        assert pickle.loads(pickle.dumps(thing)) == thing
+
+
+def test_objects_are_frozen():
+    with pytest.raises(AttributeError):
+        jr.BubbleRank().delta = 0.5
+
+
+def test_a_tree_of_gradients_is_not_validated():
+    model = jr.CascadeModel([0.2, 0.5, 0.3])
+    gradient = jax.grad(lambda m: -m.reward(jnp.arange(3)))(model)
+    assert isinstance(gradient, jr.CascadeModel)
+    assert (gradient.attraction < 0).all()
+
+
+def test_objects_can_be_made_inside_jit_and_vmap():
+    rewards = jax.jit(jax.vmap(lambda a: jr.CascadeModel(a).reward(jnp.arange(2))))(jnp.array([[0.5, 0.5], [0.0, 0.1]]))
+    np.testing.assert_allclose(rewards, [0.75, 0.1], rtol=1e-6)
+
+
+def test_leaves_with_a_leading_axis_are_found_and_shared_leaves_stay_shared():
+    names = [path[-1].name for path, _ in jax.tree_util.tree_leaves_with_path(ENVIRONMENT)]
+    axes = dict(zip(names, leaf_axes(ENVIRONMENT), strict=True))
+    assert axes["attraction"] == 0
+    assert axes["examination"] is None
+    assert num_instances(ENVIRONMENT) == 2
+    assert num_instances(jr.ClickBandit(jr.CascadeModel([0.1, 0.2]))) is None
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: jr.CascadeModel([0.2, 1.2]),
+            r"CascadeModel\.attraction must be in \[0, 1\]; got 1\.2 at index \(1,\)",
+        ),
+        (lambda: jr.CascadeModel([0.2, float("nan")]), r"CascadeModel\.attraction must be in \[0, 1\]; got nan"),
+        (lambda: jr.CascadeModel(0.2), r"CascadeModel\.attraction must have 1 dimensions, or 2 .* got shape \(\)"),
+        (lambda: jr.CascadeModel([]), r"CascadeModel\.attraction must not be empty; got shape \(0,\)"),
+        (lambda: jr.CascadeModel(["a"]), r"CascadeModel\.attraction must hold real numbers; got \['a'\]"),
+        (
+            lambda: jr.CascadeModel([[0.1, 0.2], [0.3]]),
+            r"CascadeModel\.attraction must be an array of 1 or 2 dimensions",
+        ),
+        (
+            lambda: jr.PositionBasedModel(np.full((2, 3), 0.5), np.full((4, 3), 0.5)),
+            r"leading \(instance\) axes must have one length; .*attraction has 2, .*examination has 4",
+        ),
+        (lambda: jr.BubbleRank(horizon=2**40), r"BubbleRank\.horizon must fit int32; got 1099511627776"),
+    ],
+)
+def test_bad_values_name_the_field_the_value_and_the_rule(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,239 @@
+"""Checkpoints: a run that was stopped goes on as if it had not been."""
+
+import os
+import signal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import click_model, worst_first
+
+import jaxrank as jr
+from jaxrank.engine import run as engine
+from jaxrank.engine.checkpoint import Checkpoints, saved_steps
+
+MODEL = click_model("pbm", 6, seed=0, num_queries=5)
+ENVIRONMENT = jr.ClickBandit(MODEL, base_ranking=worst_first(MODEL), list_size=4, top=3)
+# One compiled loop for most tests: calls of one interval.
+OPTIONS = {
+    "num_seeds": 3,
+    "num_records": 7,
+    "metrics": ("regret", "misordered"),
+    "progress": False,
+    "chunk_intervals": 1,
+}
+
+
+def stop_after(step, number=signal.SIGTERM):
+    """A progress callback that sends a signal once."""
+    sent = []
+
+    def progress(done):
+        if done >= step and not sent:
+            sent.append(done)
+            os.kill(os.getpid(), number)
+
+    return progress
+
+
+def interrupted(policy, environment, steps, folder, at, **options):
+    options = OPTIONS | options
+    with pytest.raises(jr.Interrupted, match=f"of {steps:,}; its checkpoint is in"):
+        jr.simulate(policy, environment, steps, **options | {"progress": stop_after(at)}, checkpoint_dir=folder)
+    return jr.simulate(policy, environment, steps, **options, checkpoint_dir=folder, resume=True)
+
+
+def assert_same(result, expected):
+    for name in expected.data_vars:
+        np.testing.assert_array_equal(result[name], expected[name])
+
+
+DATA = jr.datasets.synthetic_letor(8)
+WORLDS = {
+    "bubblerank": (jr.BubbleRank(delta=[0.1, 0.01]), ENVIRONMENT, 3_500, {}),
+    "cascadehybrid": (
+        jr.CascadeHybrid(),
+        jr.datasets.topic_bandit(jr.datasets.synthetic_ratings(num_users=20, num_items=30), list_size=3),
+        60,
+        {"metrics": ("regret",), "instances": [0, 1]},
+    ),
+    "pdgd": (
+        jr.PDGD(),
+        jr.QueryStream(DATA.train, jr.click_models.graded_user("perfect"), list_size=5),
+        60,
+        {"metrics": ("cndcg",), "probes": {"test": jr.probes.OfflineNDCG(DATA.test)}},
+    ),
+}
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_a_stopped_run_goes_on_bit_by_bit(world, tmp_path):
+    policy, environment, steps, options = WORLDS[world]
+    expected = jr.simulate(policy, environment, steps, **OPTIONS | options)
+    assert_same(interrupted(policy, environment, steps, tmp_path, steps // 3, **options), expected)
+
+
+def test_lanes_that_have_left_the_batch_stay_out(tmp_path, monkeypatch):
+    policy = jr.TopRank(delta=0.5)
+    monkeypatch.setattr(engine, "_WORTH_COMPILING", 1)
+    options = {"num_seeds": 30}
+    expected = jr.simulate(policy, ENVIRONMENT, 17_500, **OPTIONS | options)
+    result = interrupted(policy, ENVIRONMENT, 17_500, tmp_path, 9_000, **options)
+    batch = Checkpoints(tmp_path / "lanes-0-of-1", {}, 60)
+    batch._refuse_another = lambda stored: None
+    assert batch.load()[1]["batch"].size < 150
+    assert_same(result, expected)
+
+
+def test_an_interval_cut_short_changes_nothing(tmp_path, monkeypatch):
+    """Slow policies: a host call is shorter than an interval, and so is the work between two checkpoints."""
+    expected = jr.simulate(jr.BubbleRank(delta=0.1), ENVIRONMENT, 2_000, **OPTIONS | {"num_records": 2})
+    monkeypatch.setattr(engine, "_CALL_SECONDS", 0.0)  # the shortest calls there are
+    original = engine.Run.__init__
+
+    def short(self, *arguments, **options):
+        original(self, *arguments, **options)
+        self.call_steps = 300.0
+
+    monkeypatch.setattr(engine.Run, "__init__", short)
+    options = {"num_records": 2}
+    with pytest.raises(jr.Interrupted, match="at step 300 of"):
+        jr.simulate(
+            jr.BubbleRank(delta=0.1),
+            ENVIRONMENT,
+            2_000,
+            **OPTIONS | options | {"progress": stop_after(1)},
+            checkpoint_dir=tmp_path,
+        )
+    monkeypatch.undo()
+    result = jr.simulate(
+        jr.BubbleRank(delta=0.1), ENVIRONMENT, 2_000, **OPTIONS | options, checkpoint_dir=tmp_path, resume=True
+    )
+    assert_same(result, expected)
+
+
+def test_ctrl_c_saves_and_a_finished_run_is_only_read(tmp_path, monkeypatch):
+    handler = signal.getsignal(signal.SIGINT)  # Python's own; a shell's background jobs ignore the signal
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        jr.simulate(
+            jr.StaticRanking(),
+            ENVIRONMENT,
+            3_000,
+            **OPTIONS | {"progress": stop_after(1, signal.SIGINT)},
+            checkpoint_dir=tmp_path,
+        )
+    assert isinstance(stopped.value, jr.Interrupted)
+    assert signal.getsignal(signal.SIGINT) is handler
+    first = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 3_000, **OPTIONS, checkpoint_dir=tmp_path, resume=True)
+    monkeypatch.setattr(engine, "run_intervals", None)
+    again = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 3_000, **OPTIONS, checkpoint_dir=tmp_path, resume=True)
+    assert again.identical(first)
+
+
+STATIC = OPTIONS | {
+    "policy": jr.StaticRanking(),
+    "environment": ENVIRONMENT,
+    "num_steps": 3_000,
+    "skip_settled": False,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A finished run with two checkpoints."""
+    folder = tmp_path_factory.mktemp("run")
+    jr.simulate(**STATIC, checkpoint_dir=folder, checkpoint_every="1 chunk")
+    assert len(saved_steps(folder / "lanes-0-of-1")) == 2  # the last two of eight or so
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"policy": jr.RandomRanking()}, r"policy is 'StaticRanking\(\) #\w+' there and 'RandomRanking\(\) #\w+' here"),
+        ({"environment": ENVIRONMENT.__class__(MODEL, list_size=4, top=3)}, "environment is .* there and .* here"),
+        ({"num_steps": 4_000}, "num_steps is 3000 there and 4000 here; recorded steps is"),
+        ({"seed": 1, "num_seeds": 4}, r"seed is 0 there and 1 here; seeds is '\[0, 1, 2\] .* here"),
+        ({"metrics": ("regret",)}, r"metrics is \['regret', 'misordered'\] there and \['regret'\] here"),
+        ({"resume": False}, "checkpoint_dir must be empty, or resume must be set; .* holds the run of another call"),
+    ],
+)
+def test_another_run_is_refused_with_what_differs(change, message, folder):
+    with pytest.raises(ValueError, match=message):
+        jr.simulate(**STATIC | {"checkpoint_dir": folder, "resume": True} | change)
+
+
+def test_a_policy_that_keeps_something_else_since_is_refused(folder, monkeypatch):
+    monkeypatch.setattr(jr.StaticRanking, "init", lambda self, key, query: jnp.zeros(2))
+    jax.clear_caches()
+    with pytest.raises(ValueError, match=r"state of a lane is '\(\)' there and 'float32\[2\]' here"):
+        jr.simulate(**STATIC, checkpoint_dir=folder, resume=True)
+    jax.clear_caches()
+
+
+def test_another_format_is_refused(folder):
+    stored = Checkpoints(folder / "lanes-0-of-1", {"format": 2}, 60)
+    with pytest.raises(ValueError, match="format is 1 there and 2 here"):
+        stored.load()
+
+
+def damage(path, how):
+    data = bytearray(path.read_bytes())
+    if how == "flipped":
+        data[data.index(b"curves/regret.npy") + 400] ^= 255
+    path.write_bytes({"flipped": data, "truncated": data[: len(data) // 2], "emptied": b""}[how])
+
+
+@pytest.mark.parametrize("how", ["truncated", "flipped", "emptied"])
+def test_a_damaged_checkpoint_is_left_out_and_the_one_before_is_used(how, tmp_path):
+    run = (jr.BubbleRank(delta=0.1), ENVIRONMENT, 3_000)
+    options = OPTIONS | {"checkpoint_dir": tmp_path}
+    expected = jr.simulate(*run, **options, checkpoint_every="1 chunk")
+    own = tmp_path / "lanes-0-of-1"
+    newest = max(own.glob("step-*"))
+    damage(newest, how)
+    with pytest.warns(RuntimeWarning, match=f"{newest.name} is damaged and left out"):
+        assert_same(jr.simulate(*run, **options, resume=True), expected)
+    for path in own.glob("step-*"):
+        damage(path, how)
+    for _ in range(2):  # and it stays refused
+        with (
+            pytest.warns(RuntimeWarning, match="damaged"),
+            pytest.raises(ValueError, match=r"all of .* are damaged: remove them to start again"),
+        ):
+            jr.simulate(*run, **options, resume=True)
+
+
+@pytest.mark.parametrize("every", ["often", "0 chunks", -1, True])
+def test_bad_intervals_are_refused(every, tmp_path):
+    with pytest.raises(ValueError, match="checkpoint_every must be seconds, or text such as '5 chunks'; got"):
+        jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, checkpoint_dir=tmp_path, checkpoint_every=every)
+
+
+def test_compare_keeps_what_has_finished(tmp_path):
+    policies = {"static: a/b": jr.StaticRanking(), "random": jr.RandomRanking()}
+    expected = jr.compare(policies, ENVIRONMENT, 3_000, **OPTIONS)
+    with pytest.raises(jr.Interrupted, match="random"):
+        jr.compare(
+            policies,
+            ENVIRONMENT,
+            3_000,
+            **OPTIONS | {"progress": stop_after_second(3_000)},
+            checkpoint_dir=tmp_path,
+        )
+    result = jr.compare(policies, ENVIRONMENT, 3_000, **OPTIONS, checkpoint_dir=tmp_path, resume=True)
+    assert_same(result, expected)
+
+
+def stop_after_second(steps):
+    """A progress callback that sends a signal in the run after the one that first came to its end."""
+    ends = []
+
+    def progress(done):
+        if done == steps:
+            ends.append(done)
+        elif ends:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return progress

@@ -1,0 +1,56 @@
+"""The papers' figures at smoke scale, and the numbers of theirs that take seconds."""
+
+import numpy as np
+import pytest
+
+import jaxrank as jr
+from jaxrank.command.cli import main
+from jaxrank.core.bounds import batchrank_bound, bubblerank_bound
+from jaxrank.studies.papers import FIGURES, Request, reproduce
+
+# An independent simulation of the same 60 queries: violations in the first 100 steps in CM, DCM, PBM.
+EXPECTED = {
+    "batchrank": (jr.BatchRank(horizon=5_000_000), (79, 76, 60)),
+    "toprank": (jr.TopRank(horizon=5_000_000), (77, 74, 59)),
+    "cascade_klucb, last click": (jr.CascadeKLUCB(feedback="last"), (23, 22, 15)),
+    "cascade_klucb, first click": (jr.CascadeKLUCB(), (None, None, 25)),
+    "bubblerank": (jr.BubbleRank(horizon=5_000_000), (0, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_leaves_data_a_picture_and_a_table(name, tmp_path, capsys):
+    assert main(["reproduce", name, "--bound", "--quiet", "--out", str(tmp_path)]) == 0
+    assert "synthetic queries" in capsys.readouterr().out
+    assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+    assert "| --- |" in (tmp_path / f"{name}.md").read_text()
+    assert jr.load(tmp_path / f"{name}.nc").attrs["scale"] == "smoke"
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_violations_in_the_first_100_steps_on_the_60_real_queries(real_data, name):
+    """Within 3 standard errors over seeds of the independent simulation, whose numbers are rounded to whole ones."""
+    policy, expected = EXPECTED[name]
+    for model, number in zip(("cm", "dcm", "pbm"), expected, strict=True):
+        if number is None:
+            continue
+        environment = jr.ClickBandit(jr.datasets.yandex(real_data, model), list_size=10, top=5)
+        options = {"num_seeds": 10, "num_records": 1, "metrics": ("violations",), "progress": False}
+        by_seed = jr.simulate(policy, environment, 100, **options)["violations"][..., 0].mean("query").values
+        error = by_seed.std(ddof=1) / np.sqrt(len(by_seed))
+        assert abs(by_seed.mean() - number) <= 3 * error + 0.5, f"{model}: {by_seed.mean():.2f} ± {error:.2f}"
+
+
+def test_unknown_figures_and_scales_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"figure must be one of bubblerank-fig1, .*; got 'fig9'"):
+        reproduce("fig9", Request(out=tmp_path))
+    with pytest.raises(ValueError, match="scale must be one of smoke, laptop, paper; got 'huge'"):
+        Request(scale="huge")
+
+
+def test_bounds_are_the_theorems():
+    """Worked out by hand for K = 2: gap 0.25, χ = (1, 0.5), |V₀| = 1, n = e^2; and K = 1, L = 2 at T = e."""
+    bound = bubblerank_bound(np.array([0.75, 0.5]), np.array([1.0, 0.5]), np.array(1), np.array([10.0]), 100)
+    assert bound[0] == pytest.approx(180 * 2 * 2 * 3 / 0.25 * 4 * np.log(100) + 1e-4 * 8 * 100)
+    bound = batchrank_bound(np.array([0.5, 0.25]), 1, np.array([np.e]))
+    assert bound[0] == pytest.approx(192 * 2 / (0.5 * 0.25) + 8 * (3 * np.e + 1))
