@@ -110,7 +110,7 @@ def plain(make, environment, marks):
 def simulated(policy, environment, marks, seeds):
     """Lane-steps per second, likewise."""
     times = {}
-    run = {"num_seeds": seeds, "metrics": ("cndcg",), "chunk_intervals": 1}  # so the program is the same in all calls
+    run = {"num_seeds": seeds, "metrics": ("cndcg",), "call_intervals": 1}  # so the program is the same in all calls
     jr.simulate(policy, environment, 1, **run, progress=False)  # compiles
     times[0] = time.perf_counter()
     options = {"record_at": marks, "progress": lambda step: times.setdefault(step, time.perf_counter())}

@@ -13,9 +13,9 @@ from jaxrank.click_models import (
 from jaxrank.core.registry import available, make, register
 from jaxrank.core.types import ClickModel, Environment, Policy, Query
 from jaxrank.core.version import __version__
-from jaxrank.engine.checkpoint import Interrupted
 from jaxrank.engine.devices import use_all_cores
 from jaxrank.engine.estimation import Estimate, estimate
+from jaxrank.engine.loop import Interrupted
 from jaxrank.engine.simulation import compare, simulate
 from jaxrank.environments import ClickBandit, QueryStream, TopicBandit, sweep_trade_off
 from jaxrank.learning import counterfactual, losses, probes, rankers, relax

@@ -32,7 +32,7 @@ def check_policy(policy: Policy, environment: Environment | None = None) -> None
     """Checks a policy in ``environment``: by default in two small position-based worlds, K = L and K < L.
 
     Valid lists; states of stable shape and type, and finite; jit = eager; vmap = loop; one compilation for all runs
-    of a shape; a chunked run, and one that was stopped and goes on from its checkpoint, = a straight one, bit for bit;
+    of a shape; a run in many calls, and one that was stopped and resumed, = a straight one, bit for bit;
     a lane alone = that lane among many.
     """
     if getattr(policy, "horizon", _STEPS) is None:
@@ -51,7 +51,7 @@ def check_click_model(model: ClickModel, list_size: int | None = None, samples: 
     the likelihood of all click patterns (samples by chi-square at p = 1e-6); an optimal ranking that no list beats;
     finite gradients, also at attraction 0 and 1; jit = eager; vmap = loop.
     """
-    num_items = model.attraction.shape[-1]  # type: ignore[attr-defined]
+    num_items = model.attraction.shape[-1]
     K = min(num_items, 5) if list_size is None else list_size
     ranking = jnp.asarray(np.random.default_rng(0).permutation(num_items)[:K], jnp.int32)
     patterns = jnp.asarray(list(itertools.product([False, True], repeat=K)))
@@ -88,7 +88,7 @@ def check_click_model(model: ClickModel, list_size: int | None = None, samples: 
         f"no list is better than the optimum {highest}: {rewards.max()}",
     )
 
-    for attraction in (model.attraction, jnp.zeros(num_items), jnp.ones(num_items)):  # type: ignore[attr-defined]
+    for attraction in (model.attraction, jnp.zeros(num_items), jnp.ones(num_items)):
         at = dataclasses.replace(model, attraction=attraction)  # type: ignore[type-var]
         gradients = jax.vmap(jax.grad(lambda m, c: m.log_likelihood(ranking, c)), in_axes=(None, 0))(at, patterns)
         _claim(_all_finite(gradients), f"gradients of log_likelihood are finite at attraction {attraction}")
@@ -172,8 +172,8 @@ def _check_runs(policy: Policy, environment: Environment) -> None:
     simulate(counted, environment, 2 * _STEPS, **options | {"seed": 1, "num_records": 9})
     _claim(_CountsTraces.traces == traces, "runs of the same shape share one compilation")
 
-    chunked = simulate(policy, environment, _STEPS, **options, chunk_intervals=1)["regret"]
-    _claim(np.array_equal(chunked.values, straight.values), "a chunked run equals a straight one, bit for bit")
+    in_calls = simulate(policy, environment, _STEPS, **options, call_intervals=1)["regret"]
+    _claim(np.array_equal(in_calls.values, straight.values), "a run in many calls equals one in few, bit for bit")
 
     def stop(step: int) -> None:
         if step >= _STEPS // 2:
@@ -181,7 +181,7 @@ def _check_runs(policy: Policy, environment: Environment) -> None:
 
     steps: list[int] = []
     with tempfile.TemporaryDirectory() as folder:
-        saving: dict[str, Any] = {"chunk_intervals": 1, "checkpoint_dir": folder, "checkpoint_every": "1 chunk"}
+        saving: dict[str, Any] = {"call_intervals": 1, "checkpoint_dir": folder, "checkpoint_every": "1 call"}
         with contextlib.suppress(_StoppedError):
             simulate(policy, environment, _STEPS, **options | saving | {"progress": stop})
         resumed = simulate(policy, environment, _STEPS, **options | saving | {"progress": steps.append}, resume=True)[

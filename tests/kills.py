@@ -32,7 +32,7 @@ WORLD = [
     "regret",
     "misordered",
 ]
-STEPS = ["--steps", "4000000", "--records", "50", "--quiet", "--checkpoint-every", "1 chunk"]
+STEPS = ["--steps", "4000000", "--records", "50", "--quiet", "--checkpoint-every", "1 call"]
 MESSAGE = "another process died"
 
 

@@ -112,7 +112,7 @@ def measure(cell: Cell, repeat: int = 3, baseline: bool = True) -> dict[str, Any
 
 def _late_seconds(run: Callable[..., float]) -> float:
     times: dict[int, float] = {}
-    run(LATE[1], chunk_intervals=4, progress=lambda step: times.setdefault(step, time.perf_counter()))
+    run(LATE[1], call_intervals=4, progress=lambda step: times.setdefault(step, time.perf_counter()))
     return times[LATE[1]] - times[LATE[0]]
 
 

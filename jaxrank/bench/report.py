@@ -10,7 +10,9 @@ from typing import Any
 import jax
 
 from jaxrank.core.version import __version__
-from jaxrank.output.files import atomic_path
+from jaxrank.output.files import write_text
+from jaxrank.output.plotting import save_picture
+from jaxrank.output.tables import markdown
 
 Row = dict[str, Any]
 
@@ -68,8 +70,7 @@ def table(rows: Sequence[Row]) -> str:
             text[shown.index("num_steps")] = "100,000 to 120,000"
         return text
 
-    lines = [[_COLUMNS[key][0] for key in shown], ["---"] * len(shown), *map(cells, rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return markdown([_COLUMNS[key][0] for key in shown], [cells(row) for row in rows])
 
 
 def write(rows: Sequence[Row], folder: Path) -> list[Path]:
@@ -79,15 +80,12 @@ def write(rows: Sequence[Row], folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     about = machine()
     lines, page, picture = (folder / f"bench.{suffix}" for suffix in ("jsonl", "md", "png"))
-    with atomic_path(lines) as temporary:
-        Path(temporary).write_text("".join(json.dumps({**row, "machine": about}) + "\n" for row in rows))
-    with atomic_path(page) as temporary:
-        listing = ", ".join(f"{key} {value}" for key, value in about.items())
-        Path(temporary).write_text(f"# Speed\n\n{table(rows)}\n\nMeasured with {listing}.\n")
+    write_text(lines, "".join(json.dumps({**row, "machine": about}) + "\n" for row in rows))
+    listing = ", ".join(f"{key} {value}" for key, value in about.items())
+    write_text(page, f"# Speed\n\n{table(rows)}\n\nMeasured with {listing}.\n")
     figure = Figure(figsize=(7, 5), layout="constrained")
     _draw(rows, figure.subplots())
-    with atomic_path(picture) as temporary:
-        figure.savefig(temporary, dpi=150)
+    save_picture(figure, picture)
     return [lines, page, picture]
 
 

@@ -3,7 +3,8 @@
 import jax.numpy as jnp
 
 from jaxrank.click_models._chain import Chain, ChainModel
-from jaxrank.core.pytrees import array, probability, pytree
+from jaxrank.core.checks import probability
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array
 

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.click_models.position_based import pair_best
+from jaxrank.core.checks import probability
 from jaxrank.core.numerics import any_above, product_above, product_gap, safe_log
-from jaxrank.core.pytrees import array, probability, pytree
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array, Key
 

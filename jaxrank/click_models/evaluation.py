@@ -41,7 +41,7 @@ def evaluate(model: ClickModel, rankings: Any, clicks: Any, *, queries: Any = No
         raise ValueError(
             f"queries must fit the model, which has {rows}; got {'None' if queries is None else f'up to {owner.max()}'}"
         )
-    num_items = model.attraction.shape[-1]  # type: ignore[attr-defined]
+    num_items = model.attraction.shape[-1]
     if rankings.max() >= num_items:
         raise ValueError(f"rankings must hold items from 0 to {num_items - 1}; got {rankings.max()}")
     session, at_position = _log_probabilities(model, *(jnp.asarray(x) for x in (owner, rankings, clicks)))

@@ -17,6 +17,7 @@ from jaxrank.click_models.dynamic_bayesian import DynamicBayesianModel
 from jaxrank.click_models.evaluation import Evaluation, checked_sessions, evaluate
 from jaxrank.click_models.position_based import PositionBasedModel
 from jaxrank.click_models.user_browsing import UserBrowsingModel
+from jaxrank.core.checks import choice, integer
 from jaxrank.core.types import Array, ClickModel
 from jaxrank.output.progress import progress_bar
 
@@ -69,20 +70,16 @@ def fit(
       tolerance: EM ends when an iteration moves no parameter further than this.
       progress: show a progress bar, if standard error is a terminal.
     """
-    if name not in _FITS:
-        raise ValueError(f"name must be one of {', '.join(_FITS)}; got {name!r}")
-    if not isinstance(num_iterations, int) or num_iterations < 0:
-        raise ValueError(f"num_iterations must be a non-negative integer; got {num_iterations!r}")
+    choice("name", name, _FITS)
+    num_iterations = integer("num_iterations", num_iterations, 0)
     rankings, clicks, owner = checked_sessions(rankings, clicks, queries)
-    if not isinstance(num_items, int) or num_items <= rankings.max():
-        raise ValueError(f"num_items must be an integer above the largest item, {rankings.max()}; got {num_items!r}")
-    largest = int(owner.max())
-    if num_queries is not None and (queries is None or not isinstance(num_queries, int) or num_queries <= largest):
-        raise ValueError(
-            "num_queries must be an integer above the largest of queries, "
-            f"{None if queries is None else largest}; got {num_queries!r}"
-        )
-    shape = (num_items,) if queries is None else (num_queries or largest + 1, num_items)
+    num_items = integer("num_items", num_items, int(rankings.max()) + 1, what=", above the largest item")
+    if queries is None and num_queries is not None:
+        raise ValueError(f"num_queries must be None where no queries are given; got {num_queries!r}")
+    most = int(owner.max()) + 1
+    if num_queries is not None:
+        most = integer("num_queries", num_queries, most, what=", above the largest of queries")
+    shape = (num_items,) if queries is None else (most, num_items)
     if math.prod(shape) >= 2**31:
         raise ValueError(f"num_queries × num_items must be below 2**31; got {math.prod(shape)}")
     documents = np.ascontiguousarray(owner.astype(np.int64)[:, None] * num_items + rankings, np.int32)

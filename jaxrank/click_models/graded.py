@@ -6,7 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.click_models._chain import Chain, ChainModel
-from jaxrank.core.pytrees import array, non_negative, probability, pytree, static
+from jaxrank.core.checks import choice, integer, non_negative, one_of, probability
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array
 
@@ -49,7 +50,7 @@ class GradedUser(ChainModel):
     click: Any = array(ndim=1, check=probability)
     stop: Any = array(ndim=1, check=probability)
     grades: Any = array(ndim=1, dtype=jnp.int32, check=non_negative, default=None)
-    stop_at: str = static(default="click")
+    stop_at: str = static(default="click", choices=("click", "view"))
 
     def _validate(self) -> None:
         if self.click.shape != self.stop.shape:
@@ -57,8 +58,6 @@ class GradedUser(ChainModel):
                 f"GradedUser.stop must have one probability for each of click's, shape {self.click.shape}; "
                 f"got shape {self.stop.shape}"
             )
-        if self.stop_at not in ("click", "view"):
-            raise ValueError(f"GradedUser.stop_at must be 'click' or 'view'; got {self.stop_at!r}")
 
     @property
     def num_grades(self) -> int:
@@ -89,12 +88,12 @@ def graded_user(*names: str, num_grades: int = 5, stop_at: str = "click") -> Gra
       >>> jr.click_models.graded_user("navigational", num_grades=3)
       GradedUser(click=[0.05, 0.5, 0.95], stop=[0.2, 0.5, 0.9])
     """
+    num_grades = integer("num_grades", num_grades)
     if num_grades not in PRESETS:
-        raise ValueError(f"num_grades must be one of {', '.join(map(str, PRESETS))}; got {num_grades!r}")
+        raise ValueError(f"num_grades must be {one_of(PRESETS)}; got {num_grades!r}")
     presets = PRESETS[num_grades]
     for name in names or ("",):
-        if name not in presets:
-            raise ValueError(f"a graded user must be one of {', '.join(presets)}; got {name!r}")
+        choice("a graded user", name, presets)
     click, stop = (np.array([presets[name][i] for name in names]) for i in (0, 1))
     return (
         GradedUser(click[0], stop[0], stop_at=stop_at) if len(names) == 1 else GradedUser(click, stop, stop_at=stop_at)

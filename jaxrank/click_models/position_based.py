@@ -5,8 +5,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrank.core.checks import probability
 from jaxrank.core.numerics import ordered_sum, safe_log
-from jaxrank.core.pytrees import array, probability, pytree
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
 

@@ -10,8 +10,9 @@ import numpy as np
 
 from jaxrank.click_models._chain import UNROLL, from_below
 from jaxrank.core.batching import lane_vector
+from jaxrank.core.checks import probability
 from jaxrank.core.numerics import exclusive, ordered_sum, safe_log
-from jaxrank.core.pytrees import array, probability, pytree
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
 

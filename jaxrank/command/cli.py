@@ -2,15 +2,22 @@
 
 import argparse
 import contextlib
+import dataclasses
 import os
 import sys
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+import jax
 
 from jaxrank.command import commands
+from jaxrank.core.checks import integer
 from jaxrank.core.version import __version__
+from jaxrank.engine import distributed
+from jaxrank.engine.loop import Interrupted
+from jaxrank.engine.request import command_default, flags
 from jaxrank.output.files import locked
 from jaxrank.studies import sweep_files
 
@@ -29,11 +36,6 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
-    import jax
-
-    from jaxrank.engine import distributed
-    from jaxrank.engine.checkpoint import Interrupted
-
     options = parser().parse_args(arguments)
     _keep_compiled(options.name != "bench")
     code, complaint = 0, ""
@@ -64,8 +66,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _keep_compiled(keep: bool) -> None:
     """Compiled functions outlive the command, in the user's cache folder, unless JAX was told otherwise."""
-    import jax
-
     if not keep:  # compiling is what is measured
         jax.config.update("jax_enable_compilation_cache", False)
     elif not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
@@ -107,14 +107,16 @@ def parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--queries",
-        type=int,
+        type=_whole,
         metavar="N",
         help="how many queries, or users in topics (all of the data, or 60 synthetic ones; 20 users; 100 in letor)",
     )
-    run.add_argument("--items", type=int, metavar="L", help="click: of a synthetic query (10); topics: in all (200)")
-    run.add_argument("--list-size", type=int, metavar="K", help="positions (click: as many as items; otherwise 10)")
+    run.add_argument("--items", type=_whole, metavar="L", help="click: of a synthetic query (10); topics: in all (200)")
+    run.add_argument("--list-size", type=_whole, metavar="K", help="positions (click: as many as items; otherwise 10)")
     run.add_argument("--click-model", metavar="NAME", help="click: how users click, cm, dcm or pbm (cm)")
-    run.add_argument("--top", type=int, metavar="N", help="click: positions that regret and reward count (half of all)")
+    run.add_argument(
+        "--top", type=_whole, metavar="N", help="click: positions that regret and reward count (half of all)"
+    )
     run.add_argument("--trade-off", type=float, metavar="λ", help="topics: from 0, diversity, to 1, relevance (0.5)")
     run.add_argument(
         "--user",
@@ -122,33 +124,19 @@ def parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help="letor: perfect, navigational, informational, almost_random; several run side by side (perfect)",
     )
-    run.add_argument("--grades", type=int, choices=[2, 3, 5], help="letor: relevance grades of the data (5)")
-    run.add_argument(
-        "--steps", type=int, metavar="N", help="steps of each lane (click 100,000; topics 10,000; letor 2,000)"
-    )
-    run.add_argument("--seeds", type=int, default=10, metavar="N", help="repetitions of every query or user (10)")
-    run.add_argument("--seed", type=int, default=0, metavar="N", help="root of all random numbers (0)")
-    run.add_argument(
-        "--metrics",
-        nargs="+",
-        metavar="NAME",
-        help="what to measure; jaxrank list has all (regret; in letor cndcg, and ndcg@10 of held-out queries)",
-    )
-    run.add_argument("--records", type=int, default=200, metavar="N", help="points of a curve (200)")
-    run.add_argument("--spacing", choices=["linear", "log"], default="linear", help="how these points lie (linear)")
+    run.add_argument("--grades", type=_whole, choices=[2, 3, 5], help="letor: relevance grades of the data (5)")
+    for flag, field in flags().items():
+        _add_option(run, flag, field)
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
     run.add_argument("--quiet", action="store_true", help="no progress bar")
     run.add_argument("--dry-run", action="store_true", help="only say what it will take: lanes, time, memory")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save the run there while it goes on")
-    run.add_argument(
-        "--checkpoint-every", type=_seconds_or_chunks, default=60.0, metavar="SECONDS", help='or "N chunks": host calls'
-    )
     _add_machines(run)
 
     resume = subparsers.add_parser(
         "resume", formatter_class=as_shown, epilog=_EXIT_CODES, help="go on with a run that was saved by --checkpoint"
     )
-    resume.set_defaults(command=commands.resume)
+    resume.set_defaults(command=commands.resume, run_defaults=lambda: parser.parse_args(["run"]))
     resume.add_argument("checkpoint", type=Path, metavar="FOLDER", help="what --checkpoint was")
     resume.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_machines(resume)
@@ -197,8 +185,8 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument("log", type=Path, help="a table of sessions (.tsv, .tsv.gz), or a log of the Yandex challenge")
     fit.add_argument("--format", choices=["table", "yandex"], default="table", help="which of the two it is")
     fit.add_argument("--model", default="pbm", metavar="NAME", help="cm, dcm, pbm, ubm, dbn or ccm")
-    fit.add_argument("--queries", type=int, metavar="N", help="only the N most frequent queries; all if not given")
-    fit.add_argument("--iterations", type=int, default=1000, metavar="N", help="of EM at most")
+    fit.add_argument("--queries", type=_whole, metavar="N", help="only the N most frequent queries; all if not given")
+    fit.add_argument("--iterations", type=_whole, default=1000, metavar="N", help="of EM at most")
     fit.add_argument("--out", type=Path, default=Path("params.json"), metavar="FILE", help="where the parameters go")
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -208,12 +196,12 @@ def parser() -> argparse.ArgumentParser:
     bench.set_defaults(command=commands.bench)
     bench.add_argument("--policy", nargs="+", metavar="NAME", help="which policies; all without features if not given")
     bench.add_argument("--click-model", nargs="+", default=["cm"], metavar="NAME", help="cm, dcm and pbm")
-    bench.add_argument("--lanes", nargs="+", type=int, default=[1_000], metavar="N", help="how many at once")
-    bench.add_argument("--items", nargs="+", type=int, default=[10], metavar="L", help="items per query")
-    bench.add_argument("--list-size", type=int, default=10, metavar="K", help="positions")
-    bench.add_argument("--devices", nargs="+", type=int, default=[0], metavar="N", help="how many; 0 is all")
+    bench.add_argument("--lanes", nargs="+", type=_whole, default=[1_000], metavar="N", help="how many at once")
+    bench.add_argument("--items", nargs="+", type=_whole, default=[10], metavar="L", help="items per query")
+    bench.add_argument("--list-size", type=_whole, default=10, metavar="K", help="positions")
+    bench.add_argument("--devices", nargs="+", type=_whole, default=[0], metavar="N", help="how many; 0 is all")
     bench.add_argument("--late", action="store_true", help="steps 100,000 to 120,000 too, when lists rarely change")
-    bench.add_argument("--repeat", type=int, default=3, metavar="N", help="the best of so many")
+    bench.add_argument("--repeat", type=_whole, default=3, metavar="N", help="the best of so many")
     bench.add_argument("--no-baseline", action="store_true", help="without the scalar loops, which need numba")
     bench.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
 
@@ -229,13 +217,42 @@ def _add_machines(parser: argparse.ArgumentParser) -> None:
         "processes find each other on SLURM, Kubernetes and Cloud TPU. pydoc jaxrank.engine.distributed has examples.",
     )
     machines.add_argument(
-        "--devices", type=int, metavar="N", help="of each process; all that are worth it if not given"
+        "--devices", type=_whole, metavar="N", help="of each process; all that are worth it if not given"
     )
     machines.add_argument("--distributed", action="store_true", help="this is one of several processes of one run")
     machines.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 can be reached")
-    machines.add_argument("--num-processes", type=int, metavar="N", help="how many there are")
-    machines.add_argument("--process-id", type=int, metavar="I", help="which one this is, from 0")
+    machines.add_argument("--num-processes", type=_whole, metavar="N", help="how many there are")
+    machines.add_argument("--process-id", type=_whole, metavar="I", help="which one this is, from 0")
 
 
-def _seconds_or_chunks(text: str) -> float | str:
-    return text if "chunk" in text else float(text)
+_OF_WORLD = {  # what the world decides unless it is given
+    "steps": "click 100,000; topics 10,000; letor 2,000",
+    "metrics": "regret; in letor cndcg, and ndcg@10 of held-out queries; jaxrank list has all",
+}
+_METAVARS = {"metrics": "NAME", "checkpoint-every": "SECONDS", "max-memory": "BYTES"}
+
+
+def _add_option(parser: argparse.ArgumentParser, flag: str, field: dataclasses.Field[Any]) -> None:
+    """An option of a request. Its value is checked by ``commands.request_options``, under the name that was typed."""
+    default = None if flag in _OF_WORLD else command_default(field)
+    shown = _OF_WORLD.get(flag, "" if default is None else default)
+    about = field.metadata["help"].rstrip(".") + (f" ({shown})" if shown != "" else "")
+    more: dict[str, Any] = {"metavar": "NAME" if isinstance(default, str) else _METAVARS.get(flag, "N")}
+    if flag in ("metrics", "record-at"):
+        more["nargs"] = "+"
+    parser.add_argument(f"--{flag}", type=_number_or_text, default=default, help=about, **more)
+
+
+def _number_or_text(text: str) -> int | float | str:
+    for kind in (int, float):
+        with contextlib.suppress(ValueError, OverflowError):
+            return kind(text)
+    return text
+
+
+def _whole(text: str) -> int:
+    """An argument that is an integer, 1e6 among them."""
+    try:
+        return integer("it", _number_or_text(text), minimum=-(2**63), maximum=2**63)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be an integer; got {text!r:.60}") from None

@@ -5,23 +5,32 @@ import ast
 import dataclasses
 import json
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
+
+from jaxrank import bench as benchmark
+from jaxrank import click_models, datasets
+from jaxrank.core import registry
 from jaxrank.core.version import __version__
+from jaxrank.engine import distributed
 from jaxrank.engine.devices import first_devices
+from jaxrank.engine.estimation import duration, estimate
+from jaxrank.engine.request import flags
+from jaxrank.engine.simulation import compare
+from jaxrank.output import results
+from jaxrank.output.files import write_text
+from jaxrank.output.plotting import plot_curves, plot_panels
+from jaxrank.output.tables import columns, plus_minus
+from jaxrank.studies import papers, sweeps, worlds
 
 _MACHINE_OPTIONS = ("devices", "distributed", "coordinator", "num_processes", "process_id")
 
 
 def run(options: argparse.Namespace, resume: bool = False) -> None:
-    import jax
-
-    import jaxrank as jr
-    from jaxrank.engine import distributed
-    from jaxrank.output.plotting import plot_panels
-    from jaxrank.studies import worlds
-
     if options.distributed:
         kept = distributed.what_is_kept(options.checkpoint)
         distributed.start(options.coordinator, options.num_processes, options.process_id, kept)
@@ -34,21 +43,11 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
     policies = policies or _policies(worlds.POLICIES[name])
     given = {option: getattr(options, option) for option in sorted(set().union(*worlds.OPTIONS.values()))}
     world = worlds.make_world(name, policies, **given)
-    steps = world.num_steps if options.steps is None else options.steps
-    metrics = tuple(options.metrics or world.metrics)
+    asked = request_options(options, world)
     out = options.out / "run.nc"
-    what: dict[str, Any] = {
-        "num_steps": steps,
-        "num_seeds": options.seeds,
-        "seed": options.seed,
-        "metrics": tuple(metric for metric in metrics if metric not in world.probes),
-        "probes": {metric: world.probes[metric] for metric in metrics if metric in world.probes},
-        "num_records": options.records,
-        "spacing": options.spacing,
-    }
     if options.dry_run:
         for label, policy in policies.items():
-            print(f"{label}: {jr.estimate(policy, world.environment, **what)}")
+            print(f"{label}: {estimate(policy, world.environment, **asked)}")
         return
     if first:
         options.claim(options.out)
@@ -56,65 +55,69 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         _keep_options(options)
 
     if first:
-        print(f"{len(policies)} policies × {options.seeds} seeds × {steps:,} steps in {world.summary}", flush=True)
-    result = jr.compare(
+        size = f"{asked['num_seeds']} seeds × {asked['num_steps']:,} steps"
+        print(f"{len(policies)} policies × {size} in {world.summary}", flush=True)
+    result = compare(
         policies,
         world.environment,
-        **what,
+        **asked,
         progress=first and not options.quiet,
         mesh=mesh,
         checkpoint_dir=options.checkpoint,
-        checkpoint_every=options.checkpoint_every,
         resume=resume,
     )
     result.attrs["data"] = str(options.data) if options.data else "synthetic"
     if "lane" in result.dims:  # too much to gather
         out = options.out / f"run-{jax.process_index()}-of-{jax.process_count()}.nc"
-        print(f"wrote {jr.save(result, out)}: the lanes of this process")
+        print(f"wrote {results.save(result, out)}: the lanes of this process")
         return
     if not first:
         return
     if world.names:
         result = result.assign_coords({world.environment.instance_dim: list(world.names)})
-    jr.save(result, out)
+    results.save(result, out)
     print(_table(result))
     print(f"{result.attrs['lane_steps_per_second']:,.0f} lane-steps/s; wrote {out}")
-    for metric in metrics:
+    for metric in (*asked["metrics"], *asked["probes"]):
         picture = options.out / f"{metric}.png"
         per_step = metric.startswith("ndcg") and metric not in world.probes
         if world.names:
             plot_panels(result, metric, world.environment.instance_dim, picture, per_step=per_step)
         else:
-            jr.plot_curves(result, metric, path=picture, per_step=per_step)
+            plot_curves(result, metric, path=picture, per_step=per_step)
         print(f"wrote {picture}")
+
+
+def request_options(options: argparse.Namespace, world: worlds.World) -> dict[str, Any]:
+    """The options of a request, checked under the names that were typed; what was not given is the world's own."""
+    asked: dict[str, Any] = {}
+    for flag, field in flags().items():
+        value = getattr(options, flag.replace("-", "_"))
+        if value is not None:
+            asked[field.name] = field.metadata["check"](f"--{flag}", value)
+    return {"num_steps": world.num_steps, **asked, **world.measured(asked.get("metrics"))}
 
 
 def _keep_options(options: argparse.Namespace) -> None:
     """What ``jaxrank resume`` needs to know of a run, as JSON beside its checkpoints."""
-    from jaxrank.engine.distributed import gather
-    from jaxrank.output.files import atomic_path
-
     path = options.checkpoint / "run.json"
-    if any(gather(path.exists())):
+    if any(distributed.gather(path.exists())):
         raise ValueError(
             f"--checkpoint must be a new folder; {options.checkpoint} holds a run: jaxrank resume {options.checkpoint}"
         )
     of_this_process = ("command", "claim", "name", "checkpoint", *_MACHINE_OPTIONS)
     kept = {name: value for name, value in vars(options).items() if name not in of_this_process}
     kept |= {name: str(value.resolve()) for name, value in kept.items() if isinstance(value, Path)}
-    with atomic_path(path) as temporary:
-        Path(temporary).write_text(json.dumps({"jaxrank": __version__, "options": kept}, indent=1))
+    write_text(path, json.dumps({"jaxrank": __version__, "options": kept}, indent=1))
 
 
 def resume(options: argparse.Namespace) -> None:
-    from jaxrank.command.cli import parser
-
     path = options.checkpoint / "run.json"
     try:
         kept = json.loads(path.read_text())["options"]
     except (OSError, ValueError, KeyError, TypeError):
         raise ValueError(f"FOLDER must be what --checkpoint was; cannot read {path}") from None
-    again = parser().parse_args(["run"])
+    again = options.run_defaults()
     for name, value in kept.items():
         setattr(again, name, Path(value) if isinstance(getattr(again, name, None), Path) else value)
     for name in ("checkpoint", "claim", *_MACHINE_OPTIONS):
@@ -124,16 +127,13 @@ def resume(options: argparse.Namespace) -> None:
 
 
 def sweep(options: argparse.Namespace) -> None:
-    from jaxrank.engine.estimation import duration
-    from jaxrank.studies.sweeps import estimate_sweep, sweep
-
     if options.dry_run:
-        estimates = estimate_sweep(options.config)
+        estimates = sweeps.estimate_sweep(options.config)
         for name, one in estimates:
             print(f"{name}: {one}")
         print(f"{len(estimates)} cells: about {duration(sum(one.seconds for _, one in estimates))} in all")
         return
-    report = sweep(options.config, options.out, progress=not options.quiet)
+    report = sweeps.sweep(options.config, options.out, progress=not options.quiet)
     print(report.table)
     print(f"wrote {report.out}: manifest.json, summary.md, results and pictures; {report.skipped} cells had finished")
     if report.failed:
@@ -142,39 +142,31 @@ def sweep(options: argparse.Namespace) -> None:
 
 
 def plot(options: argparse.Namespace) -> None:
-    import jaxrank as jr
-
     out = options.out or options.file.with_name(f"{options.metric}.png")
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"--out must end in .png, .pdf or .svg; got {out}")
-    jr.plot_curves(jr.load(options.file), options.metric, path=out, per_step=options.per_step, log=options.log)
+    plot_curves(results.load(options.file), options.metric, path=out, per_step=options.per_step, log=options.log)
     print(f"wrote {out}")
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    from jaxrank.studies.papers import Request, reproduce
-
-    request = Request(options.scale, options.data, options.out, options.bound, not options.quiet)
+    request = papers.FigureRequest(options.scale, options.data, options.out, options.bound, not options.quiet)
     options.claim(options.out)
     for figure in options.figure:
         print(f"{figure} at {request.scale} scale, {request.world}")
-        print(reproduce(figure, request).table)
+        print(papers.reproduce(figure, request).table)
         print(f"wrote {options.out / figure}.nc, .png and .md")
 
 
 def fit(options: argparse.Namespace) -> None:
-    import numpy as np
-
-    import jaxrank as jr
-
     if options.format == "yandex":
-        log = jr.datasets.load_yandex_log(options.log, num_queries=options.queries)
+        log = datasets.load_yandex_log(options.log, num_queries=options.queries)
     else:
-        log = jr.datasets.load_sessions(options.log)
+        log = datasets.load_sessions(options.log)
         log = log if options.queries is None else log.most_frequent(options.queries)
     split = all(query.is_test is not None for query in log.queries.values())
     train = log.stacked("train" if split else None)
-    model = jr.click_models.fit(
+    model = click_models.fit(
         options.model,
         train.rankings,
         train.clicks,
@@ -185,11 +177,11 @@ def fit(options: argparse.Namespace) -> None:
         progress=not options.quiet,
     )
     list_size = train.rankings.shape[1]
-    jr.datasets.save_parameters(options.out, options.model, model, list(log.queries), num_items=list_size)
+    datasets.save_parameters(options.out, options.model, model, list(log.queries), num_items=list_size)
     print(f"{options.model} fitted to {len(train.queries):,} sessions of {len(log.queries)} queries")
     for name in ("train", "test") if split else (None,):
         held = log.stacked(name)
-        measured = jr.click_models.evaluate(model, held.rankings, held.clicks, queries=held.queries)
+        measured = click_models.evaluate(model, held.rankings, held.clicks, queries=held.queries)
         ranks = " ".join(f"{p:.3f}" for p in np.asarray(measured.perplexity_at))
         print(f"{name or 'all'}: log-likelihood {measured.log_likelihood:.4f}, perplexity {measured.perplexity:.4f}")
         print(f"{name or 'all'}: perplexity by rank {ranks}")
@@ -197,10 +189,6 @@ def fit(options: argparse.Namespace) -> None:
 
 
 def bench(options: argparse.Namespace) -> None:
-    from importlib.util import find_spec
-
-    from jaxrank import bench
-
     if not options.no_baseline and find_spec("numba") is None:
         raise ValueError("the baseline needs numba (pip install 'jaxrank[bench]'); or give --no-baseline")
     for name, numbers in (("lanes", options.lanes), ("items", options.items), ("repeat", [options.repeat])):
@@ -211,37 +199,35 @@ def bench(options: argparse.Namespace) -> None:
     if min(options.devices) < 0:
         raise ValueError(f"--devices must be at least 0; got {min(options.devices)}")
     for kind, given, known in (
-        ("policy", options.policy or (), bench.FEATURE_FREE),
+        ("policy", options.policy or (), benchmark.FEATURE_FREE),
         ("click-model", options.click_model, ("cm", "dcm", "pbm")),
     ):
         for name in given:
             if name not in known:
                 raise ValueError(f"--{kind} must be among {', '.join(known)}; got {name!r}")
     cells = [
-        bench.Cell(policy, model, lanes, items, options.list_size, devices, late)
+        benchmark.Cell(policy, model, lanes, items, options.list_size, devices, late)
         for items in options.items
         for model in options.click_model
-        for policy in options.policy or bench.policies_for(model)
+        for policy in options.policy or benchmark.policies_for(model)
         for devices in options.devices
         for lanes in options.lanes
         for late in ([False, True] if options.late else [False])
     ]
     for cell in cells:
-        bench.devices_of(cell)
+        benchmark.devices_of(cell)
     options.claim(options.out)
     rows, paths = [], []
     for cell in cells:
-        row = bench.measure(cell, options.repeat, baseline=not options.no_baseline)
+        row = benchmark.measure(cell, options.repeat, baseline=not options.no_baseline)
         rows.append(row)
-        print(bench.table([row]).splitlines()[-1] if len(rows) > 1 else bench.table([row]), flush=True)
-        paths = bench.write(rows, options.out)  # after each one: what was measured is kept
+        print(benchmark.table([row]).splitlines()[-1] if len(rows) > 1 else benchmark.table([row]), flush=True)
+        paths = benchmark.write(rows, options.out)  # after each one: what was measured is kept
     for path in paths:
         print(f"wrote {path}")
 
 
 def list_names(options: argparse.Namespace) -> None:
-    from jaxrank.core import registry
-
     for kind, title in (("policy", "Policies"), ("click_model", "Click models")):
         print(f"{title}:")
         for name in registry.available(kind):
@@ -250,10 +236,8 @@ def list_names(options: argparse.Namespace) -> None:
             signature = ", ".join(f.name for f in fields if f.init)
             summary = (factory.__doc__ or "").strip().split("\n")[0]
             print(f"  {f'{name}({signature})':44} {summary}")
-    from jaxrank.studies.papers import FIGURES
-
     print("Figures:")
-    for name, figure in FIGURES.items():
+    for name, figure in papers.FIGURES.items():
         print(f"  {name:44} {(figure.__doc__ or '').strip().split(chr(10))[0]}")
     print("Metrics of a click bandit:")
     print("  regret, reward, violations, misordered, ndcg, ndcg@1, ndcg@2, …, clicks")
@@ -265,12 +249,10 @@ def list_names(options: argparse.Namespace) -> None:
 
 def _policies(specifications: Sequence[str]) -> dict[str, Any]:
     """{label: policy}: the class name, or the specification where two policies have one class."""
-    from jaxrank.core.registry import make
-
     made = []
     for text in specifications:
         name, _, settings = text.partition(":")
-        made.append((text, make(name, **_settings(text, settings))))
+        made.append((text, registry.make(name, **_settings(text, settings))))
     classes = [type(policy).__name__ for _, policy in made]
     labels = [c if classes.count(c) == 1 else text for c, (text, _) in zip(classes, made, strict=True)]
     if len(set(labels)) < len(labels):
@@ -293,21 +275,14 @@ def _settings(text: str, settings: str) -> dict[str, Any]:
 
 def _table(result: Any) -> str:
     """Final means and standard errors, a line for each policy and each user that has a name."""
-    from jaxrank.output.results import mean_and_error
-
     metrics = list(result.data_vars)
-    lines = [f"{'policy':28}" + "".join(f"{metric:>26}" for metric in metrics)]
+    rows = []
     for policy in result["policy"].values:
         last = result.sel(policy=policy).isel(step=-1)
-        rows = {policy: last}
+        parts = {policy: last}
         if "user" in last.coords and last["user"].dtype.kind in "UO":
-            rows = {f"{policy} {user}": last.sel(user=user) for user in last["user"].values}
-        for label, row in rows.items():
-            cells = (_number(*mean_and_error(row[metric])).rjust(26) for metric in metrics)
-            lines.append(f"{label:28}" + "".join(cells))
-    return "\n".join(lines)
-
-
-def _number(mean: Any, error: Any) -> str:
-    digits = 1 if abs(float(mean)) >= 10 else 4
-    return f"{float(mean):,.{digits}f} ± {float(error):,.{digits}f}"
+            parts = {f"{policy} {user}": last.sel(user=user) for user in last["user"].values}
+        for label, part in parts.items():
+            means = [plus_minus(*results.mean_and_error(part[metric]), digits=None) for metric in metrics]
+            rows.append([str(label), *means])
+    return columns(["policy", *map(str, metrics)], rows)

@@ -16,7 +16,7 @@ from jaxrank.core.types import Array
 
 T = TypeVar("T")
 
-_GROUP = 64  # lanes that take a rare branch together
+_AT_ONCE = 64  # lanes that take a rare branch together
 _MATRIX = 4096  # floats a lane, from which on an array is taken for an operand of matrix products
 _SQUARE = 33  # rows of a square matrix, from which on it is taken for a table that is read by row
 
@@ -72,12 +72,18 @@ def _lane_vector_jvp(primals, tangents):
     return lane_vector(*primals), tangents[0]
 
 
-def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, group: int = _GROUP) -> T:
+def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, at_once: int = _AT_ONCE) -> T:
     """``branch(operand, *args)`` where ``predicate``, else ``operand``: a cond that stays cheap under vmap.
 
-    vmap turns ``lax.cond`` into "both branches, everywhere". This one takes the lanes that need the branch out of the
-    batch, a group at a time, and puts the results back, so that its cost follows the number of such lanes.
-    ``branch`` must not close over traced values: pass them in ``args``. ``group`` is how many lanes take it at a time.
+    vmap turns ``lax.cond`` into "both branches, everywhere". This function gathers the lanes that need the branch, some
+    of them at a time, and puts the results back, so that its cost follows the number of such lanes.
+
+    Args:
+      predicate: bool[], does this lane take the branch?
+      branch: a function of ``operand`` and ``args`` that returns a new operand. It must not close over traced values.
+      operand: what the branch changes.
+      args: what the branch reads.
+      at_once: the number of lanes that take the branch at a time.
     """
 
     @custom_vmap
@@ -93,28 +99,28 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, g
             mapped = jax.vmap(branch, in_axes=(0, *_in_axes(args_batched)), axis_size=axis_size)
             return jax.lax.cond(predicate, lambda: mapped(operand, *args), lambda: operand), all_batched
         args = _broadcast(axis_size, args_batched, args)
-        return _by_groups(predicate, branch, operand, args, group), all_batched
+        return _some_at_a_time(predicate, branch, operand, args, at_once), all_batched
 
     return conditional(predicate, operand, args)
 
 
-def _by_groups(predicate: Array, branch: Callable[..., T], operand: T, args: Any, group: int) -> T:
-    group = min(group, predicate.shape[0])
+def _some_at_a_time(predicate: Array, branch: Callable[..., T], operand: T, args: Any, at_once: int) -> T:
+    at_once = min(at_once, predicate.shape[0])
 
     def some_left(carry):
         return carry[0].any()
 
-    def take_group(carry):
+    def take_some(carry):
         waiting, operand = carry
         operand = jax.tree.map(lanes_minor, operand)
-        (lanes,) = jnp.nonzero(waiting, size=group, fill_value=predicate.shape[0])
+        (lanes,) = jnp.nonzero(waiting, size=at_once, fill_value=predicate.shape[0])
         gather = partial(jax.tree.map, lambda x: x.at[lanes].get(mode="clip"))
         done = jax.vmap(branch)(gather(operand), *gather(args))
         operand = jax.tree.map(lambda x, y: x.at[lanes].set(y, mode="drop"), operand, done)
         return waiting.at[lanes].set(False, mode="drop"), jax.tree.map(lanes_minor, operand)
 
     operand = jax.tree.map(lanes_minor, operand)
-    return jax.tree.map(lanes_minor, jax.lax.while_loop(some_left, take_group, (predicate, operand))[1])
+    return jax.tree.map(lanes_minor, jax.lax.while_loop(some_left, take_some, (predicate, operand))[1])
 
 
 def _in_axes(batched: Any) -> Any:

@@ -21,28 +21,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Check = Callable[[np.ndarray], tuple[np.ndarray, str]]  # values -> (which are allowed, what is allowed)
+from jaxrank.core.checks import Check, choice, finite, integer, switch
+
 T = TypeVar("T")
-
-
-def finite(values: np.ndarray) -> tuple[np.ndarray, str]:
-    return np.isfinite(values), "finite"
-
-
-def probability(values: np.ndarray) -> tuple[np.ndarray, str]:
-    return (values >= 0) & (values <= 1), "in [0, 1]"
-
-
-def open_probability(values: np.ndarray) -> tuple[np.ndarray, str]:
-    return (values > 0) & (values < 1), "in (0, 1)"
-
-
-def positive(values: np.ndarray) -> tuple[np.ndarray, str]:
-    return np.isfinite(values) & (values > 0), "positive and finite"
-
-
-def non_negative(values: np.ndarray) -> tuple[np.ndarray, str]:
-    return np.isfinite(values) & (values >= 0), "non-negative and finite"
 
 
 def array(ndim: int, dtype: Any = float, check: Check = finite, default: Any = dataclasses.MISSING) -> Any:
@@ -50,9 +31,18 @@ def array(ndim: int, dtype: Any = float, check: Check = finite, default: Any = d
     return dataclasses.field(default=default, metadata={"ndim": ndim, "dtype": dtype, "check": check})
 
 
-def static(default: Any = dataclasses.MISSING) -> Any:
-    """A shape or a switch: hashable, part of the structure."""
-    return dataclasses.field(default=default, metadata={"static": True})
+def static(
+    default: Any = dataclasses.MISSING, *, choices: tuple[str, ...] | None = None, minimum: int | None = None
+) -> Any:
+    """A shape or a switch: hashable, part of the structure.
+
+    Args:
+      default: its value where none is given. If that is a boolean, a value must be one.
+      choices: the names that it may be.
+      minimum: it is an integer of at least this.
+    """
+    metadata = {"static": True, "choices": choices, "minimum": minimum}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 def derived(ndim: int, *, init: Literal[False] = False) -> Any:
@@ -140,9 +130,13 @@ def over_instances(function: Callable[[Any], Any], tree: Any) -> Any:
 
 def _post_init(self: Any) -> None:
     for f in dataclasses.fields(self):
-        value = getattr(self, f.name)
-        if "check" in f.metadata and value is not None:
-            object.__setattr__(self, f.name, _checked_array(f"{type(self).__name__}.{f.name}", value, f.metadata))
+        value, name = getattr(self, f.name), f"{type(self).__name__}.{f.name}"
+        if value is None and f.default is None:
+            continue
+        if "check" in f.metadata:
+            object.__setattr__(self, f.name, _checked_array(name, value, f.metadata))
+        elif f.metadata.get("static"):
+            object.__setattr__(self, f.name, _checked_static(name, value, f))
     num_instances(self)
     if hasattr(self, "_validate"):
         self._validate()
@@ -165,6 +159,8 @@ def _checked_array(name: str, value: Any, metadata: Any) -> Any:
         host = np.asarray(value)
     except ValueError as error:
         raise ValueError(f"{name} must be an array of {ndim} or {ndim + 1} dimensions; {error}") from None
+    if dtype is not float and host.dtype.kind == "f" and (host == np.floor(host)).all():  # such as 5e6
+        value = host = np.clip(host, -(2.0**62), 2.0**62).astype(np.int64)
     if host.dtype.kind not in ("iuf" if dtype is float else "iu"):
         kind = "real numbers" if dtype is float else "integers"
         raise ValueError(f"{name} must hold {kind}; got {value!r}")
@@ -182,6 +178,14 @@ def _checked_array(name: str, value: Any, metadata: Any) -> Any:
     if dtype is not float and (host.max() > np.iinfo(dtype).max or host.min() < np.iinfo(dtype).min):
         raise ValueError(f"{name} must fit {np.dtype(dtype)}; got {host.max()}")
     return jnp.asarray(value, dtype)
+
+
+def _checked_static(name: str, value: Any, f: dataclasses.Field[Any]) -> Any:
+    if f.metadata["choices"] is not None:
+        return choice(name, value, f.metadata["choices"])
+    if f.metadata["minimum"] is not None:
+        return integer(name, value, f.metadata["minimum"])
+    return switch(name, value) if isinstance(f.default, bool) else value
 
 
 def _repr(self: Any) -> str:

@@ -1,7 +1,7 @@
 """Keys and draws.
 
 A lane's key depends on the root seed, its instance and its seed alone, a step's words on the lane and the step: no
-lane's numbers depend on its neighbours, on the chunking, on the devices or on a restart.
+lane's numbers depend on its neighbours, on the calls, on the devices or on a restart.
 
 Random numbers are the dearest part of a cheap step, so there are two generators, both JAX key types:
 
@@ -21,6 +21,7 @@ import numpy as np
 from jax.extend.random import define_prng_impl
 
 from jaxrank.core.batching import lane_vector
+from jaxrank.core.checks import choice
 from jaxrank.core.types import Array, Key
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -95,9 +96,7 @@ PRNG = {
 
 def root_key(seed: int, prng: str = "jaxrank") -> Key:
     """The root of all keys of a run."""
-    if prng not in PRNG:
-        raise ValueError(f"prng must be one of {', '.join(PRNG)}; got {prng!r}")
-    return jax.random.key(seed, impl=PRNG[prng])
+    return jax.random.key(seed, impl=PRNG[choice("prng", prng, PRNG)])
 
 
 def lane_key(root: Key, instance: Array, seed: Array) -> Key:

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from jaxrank.core.checks import choice
+
 _REGISTRY: dict[str, dict[str, Callable[..., Any]]] = {"policy": {}, "click_model": {}}
 
 
@@ -26,8 +28,7 @@ def register(name: str, factory: Callable[..., Any], kind: str = "policy") -> No
 def make(name: str, kind: str = "policy", **options: Any) -> Any:
     """Makes the registered policy (or click model) ``name``."""
     names = _names(kind)
-    if name not in names:
-        raise ValueError(f"{kind} must be one of {', '.join(names)}; got {name!r}")
+    choice(kind, name, names)
     try:
         return names[name](**options)
     except TypeError as error:
@@ -45,6 +46,4 @@ def factory(name: str, kind: str = "policy") -> Callable[..., Any]:
 
 
 def _names(kind: str) -> dict[str, Callable[..., Any]]:
-    if kind not in _REGISTRY:
-        raise ValueError(f"kind must be one of {', '.join(_REGISTRY)}; got {kind!r}")
-    return _REGISTRY[kind]
+    return _REGISTRY[choice("kind", kind, _REGISTRY)]

@@ -2,9 +2,13 @@
 
 Everything here is written for ONE lane: one instance (query, user) under one seed. ``simulate`` maps it over lanes.
 K is the number of positions (``list_size``), L the number of items.
+
+What a protocol's class body declares is required. Its docstring lists what is optional, with what counts where it is
+missing; the functions at the end of this file read the optional members, and nothing else does.
 """
 
-from typing import Any, ClassVar, Protocol, runtime_checkable
+import dataclasses
+from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import jax
 
@@ -13,6 +17,7 @@ from jaxrank.core.pytrees import pytree, static
 Array = jax.Array
 Key = jax.Array  # a typed key, jax.random.key(...)
 State = Any  # a NamedTuple of arrays, each field's shape and dtype in a comment
+T = TypeVar("T")
 
 
 @pytree
@@ -35,12 +40,21 @@ class Query:
 class ClickModel(Protocol):
     """How a user reads a list.
 
-    Probabilities and rewards are also defined for a soft ranking, float[K, L] (``jaxrank.relax``): those of a list
-    whose positions draw their items independently, position k from row k. That is the multilinear extension of the
-    values at hard rankings, and equal to them at one-hot rows. In the position-based model, whose reward is a sum over
-    positions, it is the exact expectation under any distribution over rankings with these marginals; in the others it
-    ignores that a list shows an item once.
+    Probabilities and rewards are also defined for a soft ranking, float[K, L] (``jr.relax``): those of a list whose
+    positions draw their items independently, position k from row k. That is the multilinear extension of the values at
+    hard rankings, and equal to them at one-hot rows. In the position-based model, whose reward is a sum over positions,
+    it is the exact expectation under any distribution over rankings with these marginals; in the others it ignores that
+    a list shows an item once.
+
+    Optional:
+
+    - ``reward_gap(better, worse, top=None) -> float[]``: reward(better) − reward(worse), to more digits than the
+      difference of two float32 rewards has. That difference by default.
+    - ``examination``, float[K]: χ by position, for the policies that are told it. They are not told by default.
+    - ``examination`` and ``termination``, float[K]: a list has at most as many positions as these. Any by default.
     """
+
+    attraction: Any  # float[L]: which item is better, for the metrics that compare items; its last axis is L
 
     def sample(self, key: Key, ranking: Array) -> Array:
         """bool[K]: clicks on ``ranking``."""
@@ -63,7 +77,18 @@ class ClickModel(Protocol):
 
 @runtime_checkable
 class Policy(Protocol):
-    """How a list is chosen and learnt."""
+    """How a list is chosen and learnt.
+
+    Optional:
+
+    - ``settled(state) -> bool[]``: will the same list be shown to the same query for ever? Never by default. The claim
+      is about ``init``, ``rank`` and ``update``: a subclass that defines one of these anew must make it anew.
+    - ``horizon``: a field; None there means the number of steps of the run. Policies without it need none.
+    - ``score(state, features) -> float[...]``: the learnt ranker's scores of documents [..., d]. A policy that has it
+      learns a ranker and runs in a stream of queries; without it, it learns about items that stay the same.
+    - ``weights(state) -> float[n]``: the learnt ranker's parameters. For probes.
+    - ``statistics(state) -> dict[str, Array]``: what it knows, by the paper's names. For probes and tests.
+    """
 
     def init(self, key: Key, query: Query) -> State: ...
 
@@ -72,15 +97,19 @@ class Policy(Protocol):
 
     def update(self, key: Key, state: State, query: Query, ranking: Array, clicks: Array) -> State: ...
 
-    # settled(self, state) -> bool[], optional: will the same list be shown to the same query for ever?
-
 
 @runtime_checkable
 class Environment(Protocol):
-    """What one step offers, answers, and measures."""
+    """What one step offers, answers, and measures.
+
+    Optional:
+
+    - ``stationary``: True if every step offers the same query and measures a list alike, so that the curves of settled
+      lanes are known in advance. False by default. Every class claims it for itself, ``stationary: ClassVar[bool] =
+      True`` in its own body: a subclass may change what its base class said.
+    """
 
     instance_dim: ClassVar[str]  # what the instance axis is called in results: "query", "user"
-    # stationary: ClassVar[bool], optional: True if every step offers the same query
 
     def query(self, key: Key, step: Array) -> Query: ...
 
@@ -89,3 +118,42 @@ class Environment(Protocol):
 
     def metrics(self, query: Query, ranking: Array) -> dict[str, Array]:
         """Per-step expected values; simulate sums those that were asked for."""
+
+
+def reward_gap(model: ClickModel, better: Array, worse: Array, top: int | None = None) -> Array:
+    """reward(better) − reward(worse): the model's own, or the difference of its rewards."""
+    if hasattr(model, "reward_gap"):
+        return model.reward_gap(better, worse, top)
+    return model.reward(better, top) - model.reward(worse, top)
+
+
+def by_position(model: ClickModel, name: str) -> Array | None:
+    """float[K]: the model's ``examination`` or ``termination`` by position, if it has one."""
+    return getattr(model, name, None)
+
+
+def can_settle(policy: Policy) -> bool:
+    """Does the policy claim to know when its list stays the same, for the methods that it has now?"""
+    classes = type(policy).__mro__
+
+    def depth(name: str) -> int:
+        return next((i for i, cls in enumerate(classes) if name in vars(cls)), len(classes))
+
+    return hasattr(policy, "settled") and all(depth("settled") <= depth(name) for name in ("init", "rank", "update"))
+
+
+def is_stationary(environment: Environment) -> bool:
+    """Does the environment's own class claim that every step is alike?"""
+    return bool(vars(type(environment)).get("stationary", False))
+
+
+def learns_ranker(policy: Policy) -> bool:
+    """Does the policy learn a function that scores documents?"""
+    return hasattr(policy, "score")
+
+
+def with_horizon(policy: T, num_steps: int) -> T:
+    """The policy, with ``num_steps`` as its horizon if it has a horizon and was given none."""
+    if getattr(policy, "horizon", num_steps) is None:
+        return dataclasses.replace(policy, horizon=num_steps)  # type: ignore[type-var]
+    return policy

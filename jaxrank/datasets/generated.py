@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrank.core.checks import choice, integer, open_probability, real
 from jaxrank.core.registry import make
 from jaxrank.core.types import ClickModel
 from jaxrank.datasets.ratings import Ratings
@@ -43,11 +44,8 @@ def synthetic(model: str = "cm", num_queries: int = 60, num_items: int = 10, see
       num_items: L, and the number of positions that have an examination or termination probability.
       seed: of NumPy's generator. A query's numbers do not depend on how many there are.
     """
-    if model not in _CALIBRATION:
-        raise ValueError(f"model must be one of {', '.join(_CALIBRATION)}; got {model!r}")
-    for name, value in (("num_queries", num_queries), ("num_items", num_items)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive integer; got {value!r}")
+    model = choice("model", model, _CALIBRATION)
+    num_queries, num_items = integer("num_queries", num_queries), integer("num_items", num_items)
     c = _CALIBRATION[model]
     normal = np.random.default_rng(seed).standard_normal((num_queries, 2 + num_items))
     log_position = np.log(np.arange(1, num_items + 1))
@@ -95,11 +93,8 @@ def synthetic_ratings(
       fraction_attractive: the expected fraction of pairs that are attractive.
       seed: of NumPy's generator.
     """
-    for name, value in (("num_users", num_users), ("num_items", num_items)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive integer; got {value!r}")
-    if not 0 < fraction_attractive < 1:
-        raise ValueError(f"fraction_attractive must be in (0, 1); got {fraction_attractive!r}")
+    num_users, num_items = integer("num_users", num_users), integer("num_items", num_items)
+    fraction_attractive = real("fraction_attractive", fraction_attractive, open_probability)
     rng = np.random.default_rng(seed)
     frequency = np.array(_TOPICS)
     topics = rng.uniform(size=(num_items, len(frequency))) < frequency

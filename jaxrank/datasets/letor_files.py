@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrank.core.checks import integer
 from jaxrank.datasets._lines import lines
 from jaxrank.datasets.queries import QuerySet
 from jaxrank.output.files import atomic_path
@@ -108,11 +109,8 @@ def synthetic_letor(
       mean_documents: of a query; the numbers are geometric, from 2 to 5 times that.
       seed: of NumPy's generator.
     """
-    for name, value in (("num_queries", num_queries), ("num_features", num_features)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive integer; got {value!r}")
-    if not isinstance(mean_documents, int) or mean_documents < 3:
-        raise ValueError(f"mean_documents must be an integer of at least 3; got {mean_documents!r}")
+    num_queries, num_features = integer("num_queries", num_queries), integer("num_features", num_features)
+    mean_documents = integer("mean_documents", mean_documents, 3)
     rng = np.random.default_rng(seed)
     weights = rng.standard_normal(num_features)
     held_out = max(2, num_queries // 3)

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxrank.core.checks import choice
 from jaxrank.core.pytrees import take_instances
 from jaxrank.core.registry import make
 from jaxrank.core.types import ClickModel
@@ -48,8 +49,7 @@ def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
       path: the JSON file, the folder that holds click_models_60Q.json, or a folder with yandex-click-models in it.
       model: "cm", "dcm", "pbm", "ubm", "dbn" or "ccm".
     """
-    if model not in _KEYS:
-        raise ValueError(f"model must be one of {', '.join(_KEYS)}; got {model!r}")
+    choice("model", model, _KEYS)
     file = _find(Path(path))
     try:
         queries = json.loads(file.read_text(encoding="utf-8"))

@@ -5,7 +5,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.core.pytrees import array, non_negative, pytree, static
+from jaxrank.core.checks import non_negative
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.types import Array
 
 

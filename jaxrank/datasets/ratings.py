@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrank.core.checks import integer
 from jaxrank.environments.topic_bandit import TopicBandit
 
 _PIECE = 4_000_000  # ratings read at a time
@@ -114,14 +115,12 @@ def topic_bandit(
       seed: of the split.
     """
     available = ratings.topics.shape[1]
-    d = available if num_topics is None else num_topics
-    if not isinstance(d, int) or not 1 <= d <= available:
-        raise ValueError(f"num_topics must be an integer from 1 to {available}; got {num_topics!r}")
+    d = available if num_topics is None else integer("num_topics", num_topics, 1, available)
+    num_users = None if num_users is None else integer("num_users", num_users)
     order = np.random.default_rng(seed).permutation(len(ratings.attractive))
     train, test = np.array_split(ratings.attractive[order].astype(np.float64), 2)
     most = min(train.shape)
-    if not isinstance(num_features, int) or not 1 <= num_features <= most:
-        raise ValueError(f"num_features must be an integer from 1 to {most}, users or items; got {num_features!r}")
+    num_features = integer("num_features", num_features, 1, most, ", users or items")
     topics = ratings.topics[:, :d].astype(np.float64)
 
     by_topic = test @ topics  # how many attractive items a user has in each topic
@@ -155,9 +154,7 @@ def _to_length_one(rows: np.ndarray) -> np.ndarray:
 
 
 def _ratings(layout: _Layout, topics: dict[int, list[str]], num_users: int, num_items: int) -> Ratings:
-    for name, value in (("num_users", num_users), ("num_items", num_items)):
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f"{name} must be a positive integer; got {value!r}")
+    num_users, num_items = integer("num_users", num_users), integer("num_items", num_items)
     counts = [_Counts(), _Counts()]
     for user, item, _ in _pieces(layout):
         counts[0].add(user)

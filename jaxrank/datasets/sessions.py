@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxrank.core.checks import integer
 from jaxrank.datasets._lines import each_line, integers
 
 _COLUMNS = ["split", "query_region", "docs", "clicked_positions0"]
@@ -52,8 +53,7 @@ class SessionLog:
 
     def most_frequent(self, num_queries: int) -> "SessionLog":
         """The queries with the most sessions, most frequent first, equals as in the log."""
-        if not isinstance(num_queries, int) or not 1 <= num_queries <= len(self.queries):
-            raise ValueError(f"num_queries must be an integer from 1 to {len(self.queries)}; got {num_queries!r}")
+        num_queries = integer("num_queries", num_queries, 1, len(self.queries))
         by_size = sorted(self.queries, key=lambda name: -len(self.queries[name].rankings))
         return SessionLog({name: self.queries[name] for name in by_size[:num_queries]})
 
@@ -166,8 +166,7 @@ def _yandex_action(fields: list[str], list_size: int) -> tuple[bool, int, list[i
 
 
 def _most_frequent_keys(path: str | os.PathLike[str], num_queries: int, list_size: int) -> set[str]:
-    if not isinstance(num_queries, int) or num_queries < 1:
-        raise ValueError(f"num_queries must be a positive integer; got {num_queries!r}")
+    num_queries = integer("num_queries", num_queries)
     shown = array("i")
 
     def count(fields: list[str]) -> None:

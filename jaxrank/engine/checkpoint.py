@@ -10,67 +10,24 @@ dead peer cannot spoil a checkpoint. In a job of several processes orbax (0.12) 
 behind barriers, and writes NumPy arrays in process 0 only.
 """
 
-import contextlib
-import hashlib
 import json
 import os
 import re
-import signal
-import threading
 import time
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from jaxrank.engine.run import Run
-from jaxrank.output.files import atomic_path, locked
+from jaxrank.engine.identity import differences
+from jaxrank.output.files import atomic_path
 
-FORMAT = 1
 _KEPT = 2
 _CONFIGURATION = "configuration"
-
-
-class Interrupted(KeyboardInterrupt):
-    """A run was told to stop (SIGTERM, Ctrl-C) and has saved a checkpoint first."""
-
-
-def run_to_end(
-    run: Run,
-    advance: Callable[[int], object],
-    folder: Path | None,
-    configuration: Mapping[str, Any],
-    every: float | str,
-    resume: bool,
-) -> None:
-    """Takes ``run`` to its end; with a ``folder``, from where a checkpoint left it if it is to ``resume``."""
-    if folder is None:
-        while not run.finished:
-            run.advance()
-            advance(run.step)
-        return
-    with (
-        locked(folder, "checkpoint_dir"),
-        Checkpoints(folder, configuration, every) as checkpoints,
-        answering_signals() as told,
-    ):
-        if resume and (found := checkpoints.load()) is not None:
-            run.restore(*found)
-        while not run.finished:
-            run.advance()
-            advance(run.step)
-            stop = told.is_set()
-            if stop or run.finished or checkpoints.due():
-                checkpoints.save(run.step, run.snapshot(), wait=stop or run.finished)
-            if stop and not run.finished:
-                raise Interrupted(
-                    f"interrupted at step {run.step:,} of {run.steps[-1]:,}; its checkpoint is in {folder}"
-                )
 
 
 class Checkpoints:
@@ -78,7 +35,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path, configuration: Mapping[str, Any], every: float | str) -> None:
         self.folder, self.configuration = folder, dict(configuration)
-        self.seconds, self.calls = _interval(every)
+        self.calls = int(every.split()[0]) if isinstance(every, str) else None
+        self.seconds = 0.0 if isinstance(every, str) else every
         self.last_time, self.last_call = time.monotonic(), 0
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[None] | None = None
@@ -162,16 +120,10 @@ class Checkpoints:
         return self.folder / f"step-{step:010}.npz"
 
     def _refuse_another(self, stored: Mapping[str, Any]) -> None:
-        names = list(dict.fromkeys([*stored, *self.configuration]))
-        differing = [
-            f"{name} is {stored.get(name)!r} there and {self.configuration.get(name)!r} here"
-            for name in names
-            if stored.get(name) != self.configuration.get(name)
-        ]
+        differing = differences(stored, self.configuration)
         if differing:
-            raise ValueError(
-                f"checkpoint_dir must hold a checkpoint of this run; in {self.folder} {'; '.join(differing)}"
-            )
+            listing = "; ".join(f"{name} is {there!r} there and {here!r} here" for name, there, here in differing)
+            raise ValueError(f"checkpoint_dir must hold a checkpoint of this run; in {self.folder} {listing}")
 
 
 def share_folder(folder: Path, share: int, shares: int) -> Path:
@@ -192,58 +144,3 @@ def saved_shares(folder: Path, resume: bool) -> int | None:
 def saved_steps(folder: Path) -> list[int]:
     found = (re.fullmatch(r"step-(\d+)\.npz", path.name) for path in folder.glob("step-*.npz"))
     return sorted(int(match[1]) for match in found if match)
-
-
-def described(value: Any) -> str:
-    """A policy, an environment or numbers: what they look like, and a digest of what they hold."""
-    text = str(value.tolist()) if isinstance(value, np.ndarray) else repr(value)
-    return f"{without_addresses(text if len(text) < 200 else text[:200] + '…')} #{digest(value)}"
-
-
-def digest(tree: Any) -> str:
-    """A short hash of a pytree's structure and leaves, the same in every process."""
-    leaves, structure = jax.tree.flatten(tree)
-    hashed = hashlib.blake2b(without_addresses(str(structure)).encode(), digest_size=8)
-    for leaf in leaves:
-        values = np.ascontiguousarray(leaf)
-        hashed.update(f"{values.dtype}{values.shape}".encode())
-        hashed.update(values.view(np.uint8).data if values.size else b"")
-    return hashed.hexdigest()
-
-
-def without_addresses(text: str) -> str:
-    """What Python writes of an object that has no name, without where it is in memory."""
-    return re.sub(r" at 0x[0-9a-f]+", "", text)
-
-
-@contextlib.contextmanager
-def answering_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and the first Ctrl-C set instead of what they do; a second one does it."""
-    told = threading.Event()
-    if threading.current_thread() is not threading.main_thread():  # only that one may set handlers
-        yield told
-        return
-    usual = {int(number): signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def tell(number: int, frame: Any) -> None:
-        told.set()
-        signal.signal(number, usual[number])
-
-    for number in usual:
-        signal.signal(number, tell)
-    try:
-        yield told
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)
-
-
-def _interval(every: float | str) -> tuple[float, int | None]:
-    """(seconds, None) or (0, calls)."""
-    if isinstance(every, str):
-        match = re.fullmatch(r"\s*(\d+)\s*chunks?\s*", every)
-        if match and int(match[1]) > 0:
-            return 0.0, int(match[1])
-    elif not isinstance(every, bool) and every >= 0:
-        return float(every), None
-    raise ValueError(f"checkpoint_every must be seconds, or text such as '5 chunks'; got {every!r}")

@@ -33,6 +33,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxrank.engine.identity import differences
 from jaxrank.engine.run import Run
 
 GATHER_BYTES = 2**30  # of curves; where there are more, every process keeps its own
@@ -146,11 +147,8 @@ def agree(configuration: Mapping[str, Any]) -> None:
     """Refuses to run when the processes were told to run different things."""
     first, *others = gather(json.loads(json.dumps(configuration)))
     for number, other in enumerate(others, start=1):
-        for name, value in first.items():
-            if other[name] != value:
-                raise ValueError(
-                    f"all processes must run the same: {name} is {value!r} in process 0, {other[name]!r} in {number}"
-                )
+        for name, here, there in differences(first, other):
+            raise ValueError(f"all processes must run the same: {name} is {here!r} in process 0, {there!r} in {number}")
 
 
 def _tell_witness(line: str) -> None:

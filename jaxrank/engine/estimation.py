@@ -3,13 +3,16 @@
 import dataclasses
 import math
 import time
-from typing import Any
+import warnings
+from functools import partial
 
 import numpy as np
 
+from jaxrank.core.checks import positive, real
 from jaxrank.core.types import Environment, Policy
 from jaxrank.engine import memory
-from jaxrank.engine.task import positive_int, prepare
+from jaxrank.engine.request import Request, option, options, takes_request
+from jaxrank.engine.task import prepare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,12 +21,22 @@ class Estimate:
 
     num_lanes: int
     num_steps: int
-    num_groups: int  # of lanes that fit in memory, run one after the other
-    loop_bytes: float  # on the devices, for one group
+    num_shares: int  # of lanes that fit in memory, run one after the other
+    loop_bytes: float  # on the devices, for one share
     curve_bytes: float  # on the host, for all lanes
     compile_seconds: float
     step_seconds: float  # of all steps of all lanes
-    calibrated_steps: int  # that were run to find out, on one group
+    calibrated_steps: int  # that were run to find out, on one share
+
+    @property
+    def num_groups(self) -> int:
+        """The name that ``num_shares`` had in 0.1.0."""
+        warnings.warn(
+            "Estimate.num_groups is now called num_shares; the old name goes with jaxrank 0.3",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return self.num_shares
 
     @property
     def seconds(self) -> float:
@@ -36,23 +49,27 @@ class Estimate:
 
     def __str__(self) -> str:
         rate = self.num_lanes * self.num_steps / self.step_seconds / 1e6
-        groups = f" in {self.num_groups} groups" if self.num_groups > 1 else ""
+        shares = f" in {self.num_shares} shares" if self.num_shares > 1 else ""
         return (
-            f"{self.num_lanes:,} lanes{groups} × {self.num_steps:,} steps: about {duration(self.seconds)} "
+            f"{self.num_lanes:,} lanes{shares} × {self.num_steps:,} steps: about {duration(self.seconds)} "
             f"({duration(self.compile_seconds)} of it compiling; {rate:.2f} M lane-steps/s; {self.calibrated_steps:,} "
             f"steps tried) and {memory.gigabytes(self.total_bytes)} ({memory.gigabytes(self.curve_bytes)} of it curves)"
         )
 
 
-def estimate(
-    policy: Policy,
-    environment: Environment,
-    num_steps: int,
-    *,
-    calibration_seconds: float = 5.0,
-    max_memory: float | None = None,
-    **options: Any,
-) -> Estimate:
+@options
+class Trial(Request):
+    """A request that is only tried."""
+
+    calibration_seconds: float = option(
+        partial(real, check=positive),
+        "how long to try, without compiling.",
+        default=5.0,
+    )
+
+
+@takes_request(Trial)
+def estimate(policy: Policy, environment: Environment, trial: Trial) -> Estimate:
     """What ``simulate`` with the same arguments will take.
 
     Memory is the compiler's count. Time is that of the first steps, run for some seconds, with compiling apart, and
@@ -60,33 +77,27 @@ def estimate(
     lanes that settle) will take less, one that computes more as it learns will take longer.
 
     Args:
-      policy: as in ``simulate``.
+      policy: as in ``simulate``, and so is the rest but for the last. Nothing is shown, saved or resumed.
       environment: likewise.
-      num_steps: likewise.
-      calibration_seconds: how long to try, without compiling.
-      max_memory: bytes that the run may use; by default most of what the devices have free.
-      options: those of ``simulate`` that say what to run: num_seeds, metrics, num_records, probes, mesh, ….
+      {request}
 
     Example:
       >>> import jaxrank as jr
       >>> env = jr.ClickBandit(jr.CascadeModel([[0.2, 0.5, 0.1], [0.3, 0.3, 0.4]]), list_size=2)
       >>> plan = jr.estimate(jr.RandomRanking(), env, 1000, num_seeds=3, calibration_seconds=0.1)
-      >>> plan.num_lanes, plan.num_groups
+      >>> plan.num_lanes, plan.num_shares
       (6, 1)
     """
-    if not calibration_seconds > 0:
-        raise ValueError(f"calibration_seconds must be positive; got {calibration_seconds!r}")
-    task = prepare(policy, environment, num_steps, **options)
+    task, num_steps = prepare(policy, environment, trial), trial.num_steps
     needs = memory.needed(task)
-    groups = memory.groups_for(task, needs, memory.free(task) if max_memory is None else max_memory)
-    group = np.arange(math.ceil(task.num_lanes / groups))
-    run = task.start(group)
+    shares = memory.shares_that_fit(task, needs, memory.usable(task))
+    run = task.start(np.arange(math.ceil(task.num_lanes / shares)))
     started = time.perf_counter()
     run.advance()
     compiling = time.perf_counter() - started
     marks = [(run.step, 0.0)]  # (steps, seconds) after each call
     started = time.perf_counter()
-    while not run.finished and marks[-1][1] < calibration_seconds:
+    while not run.finished and marks[-1][1] < trial.calibration_seconds:
         run.advance()
         marks.append((run.step, time.perf_counter() - started))
     steps, seconds = np.array(marks).T
@@ -94,15 +105,15 @@ def estimate(
     middle = min(middle, len(marks) - 2)
     pace = (seconds[-1] - seconds[middle]) / (steps[-1] - steps[middle]) if len(marks) > 1 else compiling / run.step
     first_steps = run.step if len(marks) == 1 else marks[0][0]
-    per_group = seconds[-1] + pace * (num_steps - run.step + first_steps)
+    per_share = seconds[-1] + pace * (num_steps - run.step + first_steps)
     return Estimate(
         num_lanes=task.num_lanes,
-        num_steps=positive_int("num_steps", num_steps),
-        num_groups=groups,
-        loop_bytes=needs.loop / groups,
+        num_steps=num_steps,
+        num_shares=shares,
+        loop_bytes=needs.loop / shares,
         curve_bytes=needs.curves,
         compile_seconds=max(0.0, compiling - pace * first_steps),
-        step_seconds=per_group * groups,
+        step_seconds=per_share * shares,
         calibrated_steps=run.step,
     )
 

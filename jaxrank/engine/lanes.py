@@ -18,7 +18,7 @@ from jaxrank.core import random
 from jaxrank.core.batching import lane_vector, lanes_minor
 from jaxrank.core.numerics import CompensatedSum
 from jaxrank.core.pytrees import leaf_axes, take_instances
-from jaxrank.core.types import Array, Environment, Policy, State
+from jaxrank.core.types import Array, Environment, Policy, State, can_settle, is_stationary
 
 AXIS = "lanes"  # of the mesh
 # A CPU core takes so many bytes of lanes through all steps of a call before it turns to the next ones.
@@ -222,14 +222,14 @@ def spread(leaf: Any, mesh: Mesh) -> Array:
     return jax.device_put(leaf, jax.NamedSharding(mesh, _PER_LANE))
 
 
-def can_settle(policy: Policy, environment: Environment) -> bool:
+def may_settle(policy: Policy, environment: Environment) -> bool:
     """Can a lane be known to show the same list, to the same query, for ever?"""
-    return hasattr(policy, "settled") and getattr(environment, "stationary", False)
+    return can_settle(policy) and is_stationary(environment)
 
 
 def _settled(lanes: Lanes) -> Array:
     """bool[lanes]."""
-    if can_settle(lanes.policy, lanes.environment):
+    if may_settle(lanes.policy, lanes.environment):
         return over_lanes(lambda lane: lane.policy.settled(lane.state), lanes)
     return jnp.zeros(lanes.key.shape[0], bool)
 

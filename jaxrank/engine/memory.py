@@ -1,4 +1,4 @@
-"""How much memory a run takes and how much there is: more lanes than fit run in groups, one after the other.
+"""How much memory a run takes and how much there is: more lanes than fit run in shares, one after the other.
 
 What the compiled loop needs is XLA's own count (its arguments, results and scratch space); the curves are in float64 on
 the host, three times over while the result is put together. Both grow with the lanes, neither with the steps.
@@ -18,7 +18,7 @@ from jaxrank.engine.run import interval_ends, intervals_of_a_call
 from jaxrank.engine.task import Task
 
 _SHARE = 0.8  # of the free memory that a run may fill
-_SURELY = 30  # a loop takes less than so many times its arguments: no need to ask the compiler
+_SURELY = 30  # a loop takes less than this many times its arguments: no need to ask the compiler
 _COPIES = 3  # of the curves
 
 
@@ -33,9 +33,9 @@ def needed(task: Task) -> Memory:
     """What a run takes, as the compiler counts it; nothing of that size is made."""
     _refuse_too_many(task)
     lanes = _placed(task, task.lane_shapes(task.num_lanes))
-    num_intervals = task.chunk_intervals or intervals_of_a_call(task.num_lanes, interval_ends(task.steps))
+    num_intervals = task.request.call_intervals or intervals_of_a_call(task.num_lanes, interval_ends(task.steps))
     intervals = jax.ShapeDtypeStruct((num_intervals, 3), jnp.int32)
-    options: Any = {"metrics": tuple(task.metrics), "mesh": task.mesh, "prng": task.prng}
+    options: Any = {"metrics": tuple(task.metrics), "mesh": task.mesh, "prng": task.request.prng}
     lowered = run_intervals.lower(lanes, intervals, task.everywhere(task.probes), **options)
     analysis = lowered.compile().memory_analysis()
     if analysis is None:  # a backend that does not say
@@ -44,26 +44,24 @@ def needed(task: Task) -> Memory:
     return Memory(each * task.mesh.size, curve_bytes(task))
 
 
-def num_groups(task: Task, max_memory: float | None = None) -> int:
-    """Into how many groups the lanes must be divided to fit; says so if there is more than one."""
-    if max_memory is not None and not max_memory > 0:
-        raise ValueError(f"max_memory must be a positive number of bytes; got {max_memory!r}")
+def num_shares(task: Task) -> int:
+    """Into how many shares this process's lanes must be divided to fit; says so if there is more than one."""
     lanes = -(-task.num_lanes // jax.process_count())
-    limit = free(task) if max_memory is None else max_memory
+    limit = usable(task)
     _refuse_too_many(task)
     bound = size(task.lane_shapes(task.num_lanes))
     if _SURELY * bound + curve_bytes(task) <= limit:
         return 1
-    groups_for(task, Memory(0, curve_bytes(task)), limit)  # if not even the curves fit
+    shares_that_fit(task, Memory(0, curve_bytes(task)), limit)  # if not even the curves fit
     memory = needed(task)
-    groups = groups_for(task, memory, limit)
-    if groups > 1:
+    shares = shares_that_fit(task, memory, limit)
+    if shares > 1:
         print(
             f"jaxrank: {lanes:,} lanes need {gigabytes(sum(memory))} and {gigabytes(limit)} may be used: they run in "
-            f"{groups} groups, one after the other",
+            f"{shares} shares, one after the other",
             file=sys.stderr,
         )
-    return groups
+    return shares
 
 
 def _refuse_too_many(task: Task) -> None:
@@ -71,8 +69,8 @@ def _refuse_too_many(task: Task) -> None:
         raise ValueError(f"there must be fewer than 2**31 lanes (settings × instances × seeds); got {task.num_lanes:,}")
 
 
-def groups_for(task: Task, memory: Memory, limit: float) -> int:
-    """How many groups fit ``limit`` bytes, with the curves of all lanes kept on the host."""
+def shares_that_fit(task: Task, memory: Memory, limit: float) -> int:
+    """The number of shares that fit ``limit`` bytes, with the curves of all lanes kept on the host."""
     on_host = task.mesh.devices.flat[0].platform == "cpu"
     left = limit - (memory.curves if on_host else 0)
     if left <= 0:
@@ -83,8 +81,10 @@ def groups_for(task: Task, memory: Memory, limit: float) -> int:
     return min(task.num_lanes, math.ceil(memory.loop / jax.process_count() / left))
 
 
-def free(task: Task) -> float:
-    """Bytes that a run may fill on its devices."""
+def usable(task: Task) -> float:
+    """Bytes that a run may fill on its devices: what the request allows, or most of what is free."""
+    if task.request.max_memory is not None:
+        return task.request.max_memory
     devices = list(task.mesh.devices.flat)
     statistics = [device.memory_stats() for device in devices] if devices[0].platform != "cpu" else []
     if statistics and all(stats and "bytes_limit" in stats for stats in statistics):

@@ -1,4 +1,4 @@
-"""A run as the host sees it: lanes that go on, lanes that have settled, sums and curves so far.
+"""A run as the host sees it: active lanes, settled lanes, sums and curves so far.
 
 The host calls the compiled loop of ``lanes.py`` for about a second at a time and adds up. Nothing per step is kept.
 Metrics are summed in float32 with compensation (or int32) inside an interval and in float64 here. Intervals end at
@@ -6,9 +6,10 @@ every recorded step and at every multiple of 1,000 steps, however many calls it 
 depend on the calls.
 
 A settled lane, one that will show the same list for ever, needs no simulation: from the end of the interval in which
-it settled, its sums are completed in closed form. When enough lanes have settled they leave the batch.
+it settled, its sums are completed in closed form. When enough lanes have settled, only the others stay active, that is,
+are simulated.
 
-``snapshot`` is all of that as arrays, and ``restore`` goes on from it: what a checkpoint holds.
+``snapshot`` returns all of that as arrays, which is what a checkpoint holds; ``restore`` continues from it.
 """
 
 import time
@@ -34,8 +35,8 @@ from jaxrank.engine.lanes import (
 _INTERVAL = 1_000  # steps in a float32 sum at most
 _CALL_SECONDS = 1.0  # what one host call aims at: how soon a signal is answered and the progress bar moves
 _CALL_LANE_STEPS = 20_000_000  # and what it has room for
-_CALL_INTERVALS = 64  # but at most so many
-_WORTH_COMPILING = 20_000_000  # lane-steps to save before the loop is compiled for a smaller batch
+_CALL_INTERVALS = 64  # but at most this many
+_WORTH_COMPILING = 20_000_000  # lane-steps to save before the loop is compiled for fewer lanes
 
 
 class Run:
@@ -55,11 +56,11 @@ class Run:
         call_intervals: int | None = None,
         describe: Callable[[int], str] = "lane {}".format,
     ) -> None:
-        self.step = 0  # the last one simulated
+        self.step = 0  # the last step simulated
         self.seconds = 0.0  # spent so far
         self.steps, self.ends = steps, interval_ends(steps)
         self.lanes, self.probes = lanes, probes
-        self.batch = np.arange(num_lanes)  # the numbers of the simulated lanes; padding follows them in ``lanes``
+        self.active = np.arange(num_lanes)  # the numbers of the simulated lanes; padding follows them in ``lanes``
         self.sums = {name: np.zeros(num_lanes) for name in metrics}
         self.settled = np.zeros(num_lanes, bool)
         self.per_step = {name: np.zeros(num_lanes) for name in metrics}  # of settled lanes
@@ -77,59 +78,59 @@ class Run:
         """One host call: some intervals, or a part of one if that takes a second; settled lanes may then leave."""
         started = time.perf_counter()
         self._add(self._next_intervals())
-        if _ends_era(self.step):
-            self._leave_out_settled()
+        if _may_leave_at(self.step):
+            self._drop_settled()
         seconds = time.perf_counter() - started
         self.seconds += seconds
         self.call_steps = max(1.0, self.call_steps * min(max(_CALL_SECONDS / max(seconds, 1e-6), 1 / 8), 8))
 
     def release(self) -> None:
-        """Frees the devices' memory: of a finished run, the curves are all that is wanted."""
+        """Frees the devices' memory: only the curves of a finished run are still needed."""
         self.lanes = self.lanes._replace(state=(), sums={}, environment=None, policy=None)  # type: ignore[arg-type]
 
     def snapshot(self) -> dict[str, np.ndarray]:
-        """All that ``restore`` needs, on the host, to be written while the run goes on: what changes is copied.
+        """All that ``restore`` needs, on the host. What changes is copied: it is written while the run continues.
 
-        Padding is left out: other devices need another one.
+        Padding is left out, since another number of devices needs another padding.
         """
         recorded = int(np.searchsorted(self.steps, self.step, side="right"))
         progress = jax.tree.leaves((self.lanes.state, self.lanes.sums))
         return {
             "seconds": np.array(self.seconds),
-            "batch": self.batch.copy(),
+            "active": self.active.copy(),
             "settled": self.settled.copy(),
-            **{f"lanes/{i}": np.asarray(leaf)[: self.batch.size] for i, leaf in enumerate(progress)},
+            **{f"lanes/{i}": np.asarray(leaf)[: self.active.size] for i, leaf in enumerate(progress)},
             **{f"sums/{name}": values.copy() for name, values in self.sums.items()},
             **{f"per_step/{name}": values.copy() for name, values in self.per_step.items()},
             **{f"curves/{name}": curve[:, :recorded] for name, curve in self.curves.items()},
         }
 
     def restore(self, step: int, snapshot: dict[str, np.ndarray]) -> None:
-        """Goes on after ``step`` from a ``snapshot`` of this run, on whatever devices this one has."""
+        """Continues after ``step`` from a ``snapshot`` of this run, on whatever devices this one has."""
         self.step, self.seconds = step, float(snapshot["seconds"])
-        self.batch, self.settled = snapshot["batch"], snapshot["settled"]
+        self.active, self.settled = snapshot["active"], snapshot["settled"]
         for name in self.sums:
             self.sums[name], self.per_step[name] = snapshot[f"sums/{name}"], snapshot[f"per_step/{name}"]
         for path, curve in snapshot.items():
             if path.startswith("curves/"):
                 self._curve(path.removeprefix("curves/"), curve.shape[2:])[:, : curve.shape[1]] = curve
-        if 0 < self.batch.size < self.settled.size:
-            self._shrink(self.batch)
-        if self.batch.size:
-            padded = np.resize(np.arange(self.batch.size), self.lanes.key.shape[0])
+        if 0 < self.active.size < self.settled.size:
+            self._shrink(self.active)
+        if self.active.size:
+            padded = np.resize(np.arange(self.active.size), self.lanes.key.shape[0])
             leaves, structure = jax.tree.flatten((self.lanes.state, self.lanes.sums))
             stored = [snapshot[f"lanes/{i}"].view(leaf.dtype)[padded] for i, leaf in enumerate(leaves)]
             state, sums = jax.tree.unflatten(structure, [spread(leaf, self.options["mesh"]) for leaf in stored])
             self.lanes = self.lanes._replace(state=state, sums=sums)
 
     def _next_intervals(self) -> np.ndarray:
-        """[n, (start, stop, whole)]: what the next call runs. Eras start with a new call."""
+        """[n, (start, stop, whole)]: what the next call runs. It ends where settled lanes may leave."""
         last_step = self.step + max(1, round(min(self.call_steps, self.steps[-1])))
         rows, start = [], self.step + 1
         for end in self.ends[np.searchsorted(self.ends, self.step, side="right") :]:
             rows.append((start, min(end, last_step) + 1, int(end <= last_step)))
             start = end + 1
-            if end >= last_step or len(rows) == self.call_intervals or _ends_era(end):
+            if end >= last_step or len(rows) == self.call_intervals or _may_leave_at(end):
                 break
         return np.array(rows, np.int32)
 
@@ -137,21 +138,21 @@ class Run:
         totals = {name: np.zeros((len(intervals), 0)) for name in self.sums}
         newly, seen = np.zeros((len(intervals), 0), bool), {}
         if self.settled.all():
-            self.batch = self.batch[:0]
+            self.active = self.active[:0]
         else:
             padded = np.pad(intervals, ((0, self.call_intervals - len(intervals)), (0, 0)))  # (0, 0, 0) is empty
             (state, sums), added, flags, looks = run_intervals(
                 self.lanes, jnp.asarray(padded), self.probes, **self.options
             )
             self.lanes = self.lanes._replace(state=state, sums=sums)
-            totals = {name: np.asarray(value, np.float64)[:, : self.batch.size] for name, value in added.items()}
-            seen = {name: np.asarray(values, np.float64)[:, : self.batch.size] for name, values in looks.items()}
-            newly = np.asarray(flags)[: len(intervals), : self.batch.size] & self.skip_settled
+            totals = {name: np.asarray(value, np.float64)[:, : self.active.size] for name, value in added.items()}
+            seen = {name: np.asarray(values, np.float64)[:, : self.active.size] for name, values in looks.items()}
+            newly = np.asarray(flags)[: len(intervals), : self.active.size] & self.skip_settled
             newly &= intervals[:, 2:] == 1
             self._refuse_nan(intervals, totals)
-            if (newly.any(axis=0) & ~self.settled[self.batch]).any():
+            if (newly.any(axis=0) & ~self.settled[self.active]).any():
                 for name, value in metrics_now(self.lanes, **self.options).items():
-                    self.per_step[name][self.batch] = np.asarray(value)[: self.batch.size]
+                    self.per_step[name][self.active] = np.asarray(value)[: self.active.size]
         for row, (_, stop, whole) in enumerate(intervals):
             self.step = int(stop) - 1
             if whole:
@@ -166,60 +167,60 @@ class Run:
         width = self.step - (self.ends[index - 1] if index else 0)
         for name, sums_so_far in self.sums.items():
             total = width * self.per_step[name]
-            total[self.batch] = np.where(self.settled[self.batch], total[self.batch], totals[name])
+            total[self.active] = np.where(self.settled[self.active], total[self.active], totals[name])
             sums_so_far += total
-        self.settled[self.batch] |= newly
+        self.settled[self.active] |= newly
         column = int(np.searchsorted(self.steps, self.step))
         if self.steps[column] == self.step:
             for name, values in {**self.sums, **seen}.items():
                 self._curve(name, values.shape[1:])[:, column] = values
 
     def _refuse_nan(self, intervals: np.ndarray, totals: dict[str, np.ndarray]) -> None:
-        """Names the first lane whose numbers have come to nothing, in the call that they did."""
+        """Names the first lane with a NaN or infinite value, in the call in which it appears."""
         broken = {f"metric {name}": ~np.isfinite(values) for name, values in totals.items()}
         if (in_state := nan_lanes(self.lanes.state)) is not None:
-            seen_after = np.zeros((len(intervals), self.batch.size), bool)
-            seen_after[-1] = np.asarray(in_state)[: self.batch.size]
+            seen_after = np.zeros((len(intervals), self.active.size), bool)
+            seen_after[-1] = np.asarray(in_state)[: self.active.size]
             broken["the policy's state"] = seen_after
         for what, flags in broken.items():
             if flags.any():
                 row, lane = (int(i) for i in np.argwhere(flags[: len(intervals)])[0])
                 first = intervals[0, 0] if what.startswith("the") else intervals[row, 0]
                 raise ValueError(
-                    f"numbers must stay finite; {what} is NaN or infinite in {self.describe(int(self.batch[lane]))}, "
+                    f"numbers must stay finite; {what} is NaN or infinite in {self.describe(int(self.active[lane]))}, "
                     f"somewhere in steps {first} to {intervals[row, 1] - 1}"
                 )
 
     def _curve(self, name: str, shape: tuple[int, ...]) -> np.ndarray:
         return self.curves.setdefault(name, np.zeros((self.settled.size, len(self.steps), *shape)))
 
-    def _leave_out_settled(self) -> None:
-        """Goes on with a smaller batch, if that is worth compiling the loop for it."""
-        going = np.flatnonzero(~self.settled[self.batch])
-        saved = self.batch.size - self._batch_size(going.size)
-        if going.size and saved * (self.steps[-1] - self.step) >= _WORTH_COMPILING:
-            self._shrink(going)
-            self.batch = self.batch[going]
+    def _drop_settled(self) -> None:
+        """Continues with the lanes that have not settled, if the time saved is worth compiling the loop for them."""
+        left = np.flatnonzero(~self.settled[self.active])
+        saved = self.active.size - self._active_size(left.size)
+        if left.size and saved * (self.steps[-1] - self.step) >= _WORTH_COMPILING:
+            self._shrink(left)
+            self.active = self.active[left]
 
-    def _shrink(self, going: np.ndarray) -> None:
-        self.lanes = take_lanes(self.lanes, np.resize(going, self._batch_size(going.size)), mesh=self.options["mesh"])
+    def _shrink(self, left: np.ndarray) -> None:
+        self.lanes = take_lanes(self.lanes, np.resize(left, self._active_size(left.size)), mesh=self.options["mesh"])
 
-    def _batch_size(self, num_lanes: int) -> int:
-        """Of a batch that lanes have left: a power of two, so that few sizes are compiled, shared by the devices."""
+    def _active_size(self, num_lanes: int) -> int:
+        """The padded number of lanes after some have left: from a power of two, so that few sizes are compiled."""
         return padded_size(1 << max(num_lanes - 1, 0).bit_length(), self.options["mesh"], lane_bytes(self.lanes))
 
 
 def interval_ends(steps: np.ndarray) -> np.ndarray:
-    """Of a run that records these steps."""
+    """int64[n]: the last steps of the intervals of a run that records ``steps``."""
     return np.union1d(steps, np.arange(_INTERVAL, steps[-1], _INTERVAL))
 
 
 def intervals_of_a_call(num_lanes: int, ends: np.ndarray) -> int:
-    """How many intervals, of average length, a call has room for."""
+    """The number of intervals, of average length, that a call has room for."""
     return max(1, min(_CALL_INTERVALS, _CALL_LANE_STEPS * len(ends) // (int(ends[-1]) * num_lanes)))
 
 
-def _ends_era(step: int) -> bool:
-    """Steps 1,000, 2,000, 4,000, …: where settled lanes may leave, so that the calls have no say in it."""
+def _may_leave_at(step: int) -> bool:
+    """True at steps 1,000, 2,000, 4,000, …, where settled lanes may leave, however long the calls are."""
     thousands, rest = divmod(int(step), _INTERVAL)
     return rest == 0 and thousands.bit_count() == 1

@@ -4,10 +4,11 @@ from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
+from jaxrank.core.checks import integer, non_negative
 from jaxrank.core.metrics import dcg, violation
-from jaxrank.core.pytrees import array, derived, non_negative, num_instances, over_instances, pytree, static
+from jaxrank.core.pytrees import array, derived, num_instances, over_instances, pytree, static
 from jaxrank.core.ranking import complete, inversions, lookup, top_items
-from jaxrank.core.types import Array, Key, Query
+from jaxrank.core.types import Array, Key, Query, by_position, reward_gap
 
 
 @pytree
@@ -47,15 +48,13 @@ class ClickBandit:
         return self.click_model.attraction.shape[-1]
 
     def _validate(self) -> None:
-        object.__setattr__(self, "list_size", self.num_items if self.list_size is None else self.list_size)
-        object.__setattr__(self, "top", self.list_size if self.top is None else self.top)
-        size, top = self.list_size, self.top
-        if not isinstance(size, int) or not 1 <= size <= self.num_items:
-            raise ValueError(f"ClickBandit.list_size must be an integer from 1 to {self.num_items} items; got {size!r}")
-        if not isinstance(top, int) or not 1 <= top <= size:
-            raise ValueError(f"ClickBandit.top must be an integer from 1 to list_size = {size}; got {top!r}")
+        L = self.num_items
+        size = integer("ClickBandit.list_size", L if self.list_size is None else self.list_size, 1, L, " items")
+        top = integer("ClickBandit.top", size if self.top is None else self.top, 1, size, " positions of the list")
+        object.__setattr__(self, "list_size", size)
+        object.__setattr__(self, "top", top)
         for name in ("examination", "termination"):
-            positions = getattr(self.click_model, name, None)
+            positions = by_position(self.click_model, name)
             if positions is not None and positions.shape[-1] < size:
                 raise ValueError(
                     f"ClickBandit.list_size must be at most the {positions.shape[-1]} positions of "
@@ -92,7 +91,7 @@ class ClickBandit:
         return over_instances(truth, self)
 
     def query(self, key: Key, step: Array) -> Query:
-        examination = getattr(self.click_model, "examination", None)
+        examination = by_position(self.click_model, "examination")
         return Query(
             step=step,
             base_ranking=self.base_ranking,
@@ -109,7 +108,7 @@ class ClickBandit:
         attraction = lookup(self.click_model.attraction, ranking)
         ndcg = dcg(attraction) / jnp.maximum(self.ideal_dcg, 1e-30)  # nothing attractive at all: NDCG 0
         return {
-            "regret": self.click_model.reward_gap(self.optimal_ranking, ranking, self.top),
+            "regret": reward_gap(self.click_model, self.optimal_ranking, ranking, self.top),
             "reward": self.click_model.reward(ranking, self.top),
             "violations": violation(attraction, self.base_inversions),
             "misordered": inversions(attraction),

@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from jaxrank.core.checks import open_probability
 from jaxrank.core.metrics import dcg, relevance_gain
-from jaxrank.core.pytrees import array, derived, open_probability, pytree, static
+from jaxrank.core.pytrees import array, derived, pytree, static
 from jaxrank.core.types import Array, Key, Query
 
 
@@ -39,18 +40,14 @@ class QueryStream:
 
     queries: Any
     user: Any
-    list_size: int = static(default=10)
+    list_size: int = static(default=10, minimum=1)
     discount: Any = array(ndim=0, check=open_probability, default=0.9995)
-    gain: str = static(default="exponential")
+    gain: str = static(default="exponential", choices=("exponential", "linear"))
     ideal_dcg: Array = derived(ndim=1)  # float[queries]
     num_better: Array = derived(ndim=2)  # int32[queries, grades], documents of a higher grade
 
     def _validate(self) -> None:
-        if isinstance(self.list_size, bool) or not isinstance(self.list_size, int) or self.list_size < 1:
-            raise ValueError(f"QueryStream.list_size must be a positive integer; got {self.list_size!r}")
         object.__setattr__(self, "list_size", min(self.list_size, self.queries.max_documents))
-        if self.gain not in ("exponential", "linear"):
-            raise ValueError(f"QueryStream.gain must be 'exponential' or 'linear'; got {self.gain!r}")
         if self.queries.num_grades > self.user.num_grades:
             raise ValueError(
                 f"QueryStream.user must have a probability for each of the {self.queries.num_grades} grades; "

@@ -12,13 +12,13 @@ import numpy as np
 
 from jaxrank.click_models.cascade import first_click
 from jaxrank.core.bounds import cascadehybrid_eta
+from jaxrank.core.checks import integer, probability
 from jaxrank.core.numerics import product_gap
 from jaxrank.core.pytrees import (
     array,
     derived,
     num_instances,
     over_instances,
-    probability,
     pytree,
     static,
     take_instances,
@@ -71,7 +71,7 @@ class TopicBandit:
     trade_off: Any = array(ndim=0, check=probability, default=0.5)
     true_topics: Any = array(ndim=2, check=probability, default=None)
     list_size: int = static(default=None)
-    benchmark: str = static(default="greedy")
+    benchmark: str = static(default="greedy", choices=("greedy", "optimum"))
     optimal_ranking: Array = derived(ndim=1)  # int32[K], of the benchmark
     optimal_attraction: Array = derived(ndim=1)  # float[K], α of it
 
@@ -107,12 +107,8 @@ class TopicBandit:
                     f"TopicBandit.{name} must have the shape {list(shape)} of {L} items, {d} topics and {m} features; "
                     f"got {list(got)}"
                 )
-        if self.list_size is None:
-            object.__setattr__(self, "list_size", min(10, L))
-        if not isinstance(self.list_size, int) or not 1 <= self.list_size <= L:
-            raise ValueError(f"TopicBandit.list_size must be an integer from 1 to {L} items; got {self.list_size!r}")
-        if self.benchmark not in ("greedy", "optimum"):
-            raise ValueError(f"TopicBandit.benchmark must be 'greedy' or 'optimum'; got {self.benchmark!r}")
+        list_size = min(10, L) if self.list_size is None else self.list_size
+        object.__setattr__(self, "list_size", integer("TopicBandit.list_size", list_size, 1, L, " items"))
         if self.benchmark == "optimum" and math.perm(L, self.list_size) > _MAX_LISTS:
             raise ValueError(
                 f"TopicBandit.benchmark must be 'greedy' for {self.list_size} of {L} items; 'optimum' looks at "

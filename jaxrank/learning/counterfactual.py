@@ -18,9 +18,9 @@ import numpy as np
 
 from jaxrank.click_models import _em
 from jaxrank.click_models.evaluation import checked_sessions
-from jaxrank.core.pytrees import array, non_negative, open_probability, pytree
+from jaxrank.core.checks import below_one, integer, non_negative, open_probability, real
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.types import Array, Key
-from jaxrank.engine.task import positive_int
 from jaxrank.learning.losses import with_labels
 from jaxrank.learning.relax import plackett_luce
 
@@ -76,8 +76,8 @@ def log_clicks(
       num_sessions: at least; rounded up to full batches of 256.
       list_size: K, at most the documents of the largest query.
     """
-    num_sessions = positive_int("num_sessions", num_sessions)
-    K = min(positive_int("list_size", list_size), queries.max_documents)
+    num_sessions = integer("num_sessions", num_sessions)
+    K = min(integer("list_size", list_size), queries.max_documents)
 
     def session(key: Key) -> tuple[Array, Array, Array]:
         query_key, list_key, click_key = jax.random.split(key, 3)
@@ -128,12 +128,7 @@ def relevance(counts: ClickCounts, examination: Any = None, *, noise: float = 0.
         Rijke, CIKM 2020, have such an affine correction for each position).
       smallest: what χ counts as at least: a larger one has less variance and some bias (clipping).
     """
-    for name, value, (allowed, rule) in (
-        ("noise", noise, (0 <= noise < 1, "in [0, 1)")),
-        ("smallest", smallest, open_probability(np.asarray(smallest))),
-    ):
-        if not allowed:
-            raise ValueError(f"{name} must be {rule}; got {value!r}")
+    noise, smallest = real("noise", noise, below_one), real("smallest", smallest, open_probability)
     K = counts.clicked.shape[-1]
     chi = jnp.ones(K) if examination is None else jnp.maximum(jnp.asarray(examination, float)[:K], smallest)
     if chi.shape != (K,):

@@ -31,8 +31,8 @@ class OfflineNDCG:
     """
 
     queries: Any
-    top: int = static(default=10)
-    gain: str = static(default="exponential")
+    top: int = static(default=10, minimum=1)
+    gain: str = static(default="exponential", choices=("exponential", "linear"))
     ideal_dcg: Array = derived(ndim=1)  # float[queries]
 
     def _derive(self) -> dict[str, Array]:
@@ -78,8 +78,8 @@ class BlockSizes:
     Means over the first ``num_queries`` queries of the stream; a rank below a query's last document has size 0.
     """
 
-    num_queries: int = static(default=10)
-    top: int = static(default=10)
+    num_queries: int = static(default=10, minimum=1)
+    top: int = static(default=10, minimum=1)
 
     def __call__(self, policy: Any, state: Any, environment: Any) -> Array:
         def of_query(index: Array) -> Array:

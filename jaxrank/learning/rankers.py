@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrank.core.checks import integer
 from jaxrank.core.types import Array, Key
 
 Params = Any  # a pytree of arrays
@@ -33,8 +34,9 @@ linear = Ranker(_linear_init, _linear_apply)  # scores xᵀθ, θ = 0 at first, 
 @cache
 def mlp(*hidden: int) -> Ranker:
     """A multi-layer perceptron with ``hidden`` units a layer and tanh between, e.g. ``mlp(64)``."""
-    if not hidden or any(not isinstance(units, int) or units < 1 for units in hidden):
-        raise ValueError(f"hidden must be positive numbers of units, at least one; got {hidden!r}")
+    if not hidden:
+        raise ValueError("hidden must have the units of at least one layer; got none")
+    hidden = tuple(integer("hidden", units) for units in hidden)
 
     def init(key: Key, num_features: int) -> Params:
         sizes = (num_features, *hidden, 1)

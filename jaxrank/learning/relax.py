@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.core.pytrees import positive
+from jaxrank.core.checks import integer, positive
 from jaxrank.core.ranking import complete
 from jaxrank.core.types import Array, Key
 
@@ -151,8 +151,7 @@ def expected_reward(
     baseline the mean of the others, which leaves it unbiased (Kool, van Hoof, Welling, 2019); with respect to
     what ``reward`` closes over, it is the mean of the samples' gradients.
     """
-    if not isinstance(num_samples, int) or num_samples < 2:
-        raise ValueError(f"num_samples must be an integer from 2, for a baseline; got {num_samples!r}")
+    num_samples = integer("num_samples", num_samples, 2, what=", for a baseline")
 
     def draw(key: Key) -> tuple[Array, Array]:
         ranking = plackett_luce(key, jax.lax.stop_gradient(scores), list_size=list_size, where=where)
@@ -170,14 +169,13 @@ def _checked(scores: Array, temperature: Any, list_size: int | None, where: Arra
     if scores.ndim != 1 or not jnp.issubdtype(scores.dtype, jnp.floating):
         raise ValueError(f"scores must be floats of shape [items]; got {scores.dtype} of shape {scores.shape}")
     L = scores.shape[0]
-    if list_size is not None and (not isinstance(list_size, int) or not 1 <= list_size <= L):
-        raise ValueError(f"list_size must be an integer from 1 to {L} items; got {list_size!r}")
+    list_size = L if list_size is None else integer("list_size", list_size, 1, L, " items")
     if where is not None and (where.shape != scores.shape or where.dtype != bool):
         raise ValueError(f"where must be booleans of shape {scores.shape}; got {where.dtype} of shape {where.shape}")
     _check_temperature(temperature)
     if where is None:
-        return scores, list_size or L, jnp.ones(L, bool)
-    return jnp.where(where, scores, 0), list_size or L, where
+        return scores, list_size, jnp.ones(L, bool)
+    return jnp.where(where, scores, 0), list_size, where
 
 
 def _check_temperature(temperature: Any) -> None:

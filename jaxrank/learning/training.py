@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrank.core.checks import integer
 from jaxrank.core.types import Array, Key
-from jaxrank.engine.task import positive_int
 from jaxrank.learning import losses
 from jaxrank.learning.rankers import Params, Ranker, linear
 
@@ -54,8 +54,8 @@ def train(
       >>> clicks = jr.losses.expected_clicks(jr.click_models.graded_user("navigational"), temperature=3.0)
       >>> params = jr.train(data.train, clicks, num_epochs=5)
     """
-    num_epochs, batch_size = positive_int("num_epochs", num_epochs), positive_int("batch_size", batch_size)
-    seeds = 1 if num_seeds is None else positive_int("num_seeds", num_seeds)
+    num_epochs, batch_size = integer("num_epochs", num_epochs), integer("batch_size", batch_size)
+    seeds = 1 if num_seeds is None else integer("num_seeds", num_seeds)
     labels = jnp.asarray(queries.grades if labels is None else labels)
     shape = (queries.features.shape[0],)
     if labels.shape not in (shape, (seeds, *shape)):

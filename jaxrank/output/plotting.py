@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxrank.core.checks import choice
 from jaxrank.output.files import atomic_path
 from jaxrank.output.results import mean_and_error
 from jaxrank.output.results import per_step as per_step_means
@@ -12,6 +13,7 @@ from jaxrank.output.results import per_step as per_step_means
 if TYPE_CHECKING:
     import xarray
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 # One colour per policy in all figures: the BubbleRank paper's where it has one.
 COLOURS = {
@@ -70,8 +72,7 @@ def plot_curves(
       log: logarithmic axes.
       title: above the axes.
     """
-    if metric not in result:
-        raise ValueError(f"metric must be one of {', '.join(map(str, result.data_vars))}; got {metric!r}")
+    choice("metric", metric, map(str, result.data_vars))
     if ax is None:
         from matplotlib.figure import Figure
 
@@ -99,19 +100,29 @@ def plot_curves(
             ax.yaxis.set_major_formatter(EngFormatter(sep=""))
     ax.legend(frameon=False)
     if path is not None:
-        with atomic_path(path) as temporary:
-            ax.get_figure(root=True).savefig(temporary, dpi=150)  # type: ignore[union-attr]
+        save_picture(ax.get_figure(root=True), path)  # type: ignore[arg-type]
     return ax
 
 
 def plot_panels(result: "xarray.Dataset", metric: str, dim: str, path: str | os.PathLike[str], **options: Any) -> None:
     """``plot_curves`` for each value of ``dim``, side by side."""
+    values = result[dim].values
+    figure, axes = panels(len(values))
+    for ax, value in zip(axes, values, strict=True):
+        plot_curves(result.sel({dim: value}), metric, ax=ax, title=str(value), **options)
+    save_picture(figure, path)
+
+
+def panels(count: int) -> tuple["Figure", Any]:
+    """A figure of a row of axes, as the papers have them, and these axes."""
     from matplotlib.figure import Figure
 
-    values = result[dim].values
-    figure = Figure(figsize=(4 * len(values), 3.4), layout="constrained")
-    for ax, value in zip(np.atleast_1d(figure.subplots(1, len(values))), values, strict=True):
-        plot_curves(result.sel({dim: value}), metric, ax=ax, title=str(value), **options)
+    figure = Figure(figsize=(4 * count, 3.4), layout="constrained")
+    return figure, np.atleast_1d(figure.subplots(1, count))
+
+
+def save_picture(figure: "Figure", path: str | os.PathLike[str]) -> None:
+    """Writes a figure as PNG, PDF or SVG, by the path's ending."""
     with atomic_path(path) as temporary:
         figure.savefig(temporary, dpi=150)
 

@@ -11,7 +11,7 @@ from jaxrank.core.types import Array
 from jaxrank.policies._online import examined
 
 _SMALLEST = 32  # documents: queries of up to so many are treated alike
-_GROUP = 4  # lanes whose queries are of one size, treated together
+_AT_ONCE = 4  # lanes whose queries are of one size, treated together
 
 
 def by_size(
@@ -36,7 +36,7 @@ def by_size(
     ranking = jnp.zeros(list_size, jnp.int32)
     for size, smaller in zip(sizes, [*sizes[1:], -1], strict=True):
         takes = (smaller < end) & (end <= size)
-        ranking = rarely(takes, partial(first, size), ranking, mask, features, words, *args, group=_GROUP)
+        ranking = rarely(takes, partial(first, size), ranking, mask, features, words, *args, at_once=_AT_ONCE)
     return ranking
 
 

@@ -77,11 +77,6 @@ def preferences(clicks: Array, shown: Array, pairs: str) -> Array:
     return preferred & (half[:, None] == half[None, :]) & (whole[:, None] & whole[None, :])
 
 
-def check_pairs(policy: Any) -> None:
-    if policy.pairs not in ("all", "independent"):
-        raise ValueError(f"{type(policy).__name__}.pairs must be 'all' or 'independent'; got {policy.pairs!r}")
-
-
 class GradientRanker:
     """A ranker that takes one optax step for each list."""
 

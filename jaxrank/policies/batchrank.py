@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.core.batching import lane_vector, rarely
+from jaxrank.core.checks import positive
 from jaxrank.core.numerics import any_of, kl_lower, kl_upper, largest
-from jaxrank.core.pytrees import array, positive, pytree
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import by_item, lookup, shuffle
 from jaxrank.core.types import Array, Key, Query
 

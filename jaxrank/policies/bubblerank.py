@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.core.batching import rarely
-from jaxrank.core.pytrees import array, open_probability, positive, pytree, static
+from jaxrank.core.checks import open_probability, positive
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.random import coin_flips
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array, Key, Query

@@ -63,11 +63,7 @@ class _CascadingBandit:
 class _Cascade(_CascadingBandit):
     """The option that policies for the cascade model share."""
 
-    feedback: str = static(default="first")
-
-    def _validate(self) -> None:
-        if self.feedback not in ("first", "last"):
-            raise ValueError(f"{type(self).__name__}.feedback must be 'first' or 'last'; got {self.feedback!r}")
+    feedback: str = static(default="first", choices=("first", "last"))
 
 
 @pytree

@@ -16,7 +16,8 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrank.core.pytrees import array, positive, pytree, static
+from jaxrank.core.checks import positive
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.learning.rankers import Ranker, linear
 from jaxrank.policies._online import best_of_shuffled, documents, merge, shuffle
@@ -42,15 +43,10 @@ class MGD:
     WSDM 2016.
     """
 
-    num_candidates: int = static(default=9)
+    num_candidates: int = static(default=9, minimum=1)
     distance: Any = array(ndim=0, check=positive, default=1.0)
     learning_rate: Any = array(ndim=0, check=positive, default=0.01)
     ranker: Ranker = static(default=linear)
-
-    def _validate(self) -> None:
-        n = self.num_candidates
-        if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-            raise ValueError(f"{type(self).__name__}.num_candidates must be a positive integer; got {n!r}")
 
     def init(self, key: Key, query: Query) -> DuelingState:
         params_key, next_key = jax.random.split(key)

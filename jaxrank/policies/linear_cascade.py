@@ -34,7 +34,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.core import ridge
-from jaxrank.core.pytrees import array, non_negative, pytree, static
+from jaxrank.core.checks import non_negative
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.ridge import Ridge
 from jaxrank.core.topics import coverage_gains
 from jaxrank.core.types import Array, Key, Query
@@ -154,11 +155,7 @@ class CascadeHybrid(LinearCascade):
     """
 
     gamma: Any = array(ndim=0, check=non_negative, default=1.0)
-    exploration: str = static(default="ucb")
-
-    def _validate(self) -> None:
-        if self.exploration not in ("ucb", "ts"):
-            raise ValueError(f"CascadeHybrid.exploration must be 'ucb' or 'ts'; got {self.exploration!r}")
+    exploration: str = static(default="ucb", choices=("ucb", "ts"))
 
     def _feature_map(self, query: Query) -> FeatureMap:
         features = _item_features(self, query, topics=True)

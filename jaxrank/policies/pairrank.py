@@ -37,7 +37,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.pytrees import array, open_probability, positive, pytree, static
+from jaxrank.core.checks import open_probability, positive
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.policies._blocks import (
     blocks,

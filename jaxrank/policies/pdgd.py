@@ -18,7 +18,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.pytrees import array, positive, pytree, static
+from jaxrank.core.checks import positive
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.learning.rankers import Ranker, linear
 from jaxrank.learning.relax import plackett_luce

@@ -19,8 +19,9 @@ import jax.numpy as jnp
 from jax.scipy.special import rel_entr
 
 from jaxrank.core.batching import lane_vector
+from jaxrank.core.checks import non_negative, probability
 from jaxrank.core.numerics import ordered_sum
-from jaxrank.core.pytrees import array, non_negative, probability, pytree
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key, Query
 

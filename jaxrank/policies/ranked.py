@@ -21,8 +21,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.core.batching import lane_vector
+from jaxrank.core.checks import open_probability, positive
 from jaxrank.core.numerics import largest
-from jaxrank.core.pytrees import array, open_probability, positive, pytree
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import best_item
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.policies.cascade import kl_ucb, ucb1

@@ -16,7 +16,8 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
-from jaxrank.core.pytrees import array, positive, probability, pytree, static
+from jaxrank.core.checks import positive, probability
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.learning.losses import pairwise_logistic
 from jaxrank.learning.rankers import Ranker, linear
@@ -25,7 +26,6 @@ from jaxrank.policies._online import (
     RankerState,
     best_documents,
     best_of_shuffled,
-    check_pairs,
     documents,
     merge,
     preferences,
@@ -37,9 +37,6 @@ class _RankNet(GradientRanker):
     """The gradient step."""
 
     pairs: str
-
-    def _validate(self) -> None:
-        check_pairs(self)
 
     def update(self, key: Key, state: RankerState, query: Query, ranking: Array, clicks: Array) -> RankerState:
         features, mask = documents(query, self)
@@ -61,7 +58,7 @@ class SGDRankNet(_RankNet):
     """
 
     learning_rate: Any = array(ndim=0, check=positive, default=0.1)
-    pairs: str = static(default="independent")
+    pairs: str = static(default="independent", choices=("all", "independent"))
     ranker: Ranker = static(default=linear)
     optimizer: Any = static(default=None)
 
@@ -87,7 +84,7 @@ class EpsilonGreedy(_RankNet):
 
     epsilon: Any = array(ndim=0, check=probability, default=0.1)
     learning_rate: Any = array(ndim=0, check=positive, default=0.1)
-    pairs: str = static(default="independent")
+    pairs: str = static(default="independent", choices=("all", "independent"))
     ranker: Ranker = static(default=linear)
     optimizer: Any = static(default=None)
 

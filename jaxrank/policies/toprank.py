@@ -22,8 +22,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.core.batching import lane_vector, rarely
+from jaxrank.core.checks import open_probability, positive
 from jaxrank.core.numerics import SHORT, any_of
-from jaxrank.core.pytrees import array, open_probability, positive, pytree
+from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import by_item, lookup, shuffle
 from jaxrank.core.types import Array, Key, Query
 

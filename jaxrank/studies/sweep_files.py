@@ -32,21 +32,17 @@ from pathlib import Path
 from typing import Any
 
 from jaxrank.core import registry
+from jaxrank.core.checks import choice, did_you_mean, integer
 from jaxrank.core.types import Policy
+from jaxrank.engine.request import Request, command_default, flags
 from jaxrank.engine.task import Task, prepare
 from jaxrank.studies import worlds
 
-_DEFAULTS: dict[str, Any] = {
-    "out": "results/sweep",
-    "steps": None,
-    "seeds": 10,
-    "seed": 0,
-    "records": 200,
-    "spacing": "linear",
-    "metrics": None,
-}
-_TYPES = {"out": str, "steps": int, "seeds": int, "seed": int, "records": int, "spacing": str, "metrics": list}
-_MAX_RECORDS = 1_000_000
+# What a sweep says of all its runs: the options of a request, less those about the machine. Steps and metrics are the
+# world's own unless given.
+_OPTIONS = {flag.replace("-", "_"): field for flag, field in flags().items() if not field.metadata["of_machine"]}
+_OF_WORLD = ("steps", "metrics")
+DEFAULTS = {key: command_default(field) for key, field in _OPTIONS.items() if key not in _OF_WORLD}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +63,7 @@ class Cell:
         return re.sub(r"[^\w.=+-]+", "_", self.name) + ".nc"
 
     def task(self) -> Task:
-        return prepare(self.policy, self.world.environment, **self.options)
+        return prepare(self.policy, self.world.environment, Request(**self.options))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,14 +89,9 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
 
 
 def _sweep(config: Mapping[str, Any]) -> Sweep:
-    _known("", config, (*_DEFAULTS, "policy", "environment"))
-    given = dict(_DEFAULTS)
-    for key in config.keys() & _DEFAULTS.keys():
-        given[key] = _typed(key, config[key], _TYPES[key])
-    if given["metrics"] is not None and not all(isinstance(name, str) for name in given["metrics"]):
-        raise ValueError(f"metrics must be a list of names; got {given['metrics']!r:.60}")
-    if given["records"] > _MAX_RECORDS:
-        raise ValueError(f"records must be at most {_MAX_RECORDS}; got {given['records']}")
+    _known("", config, ("out", *_OPTIONS, "policy", "environment"))
+    out = _typed("out", config.get("out", "results/sweep"), str)
+    given = {key: field.metadata["check"](key, config[key]) for key, field in _OPTIONS.items() if key in config}
     policies = [policy for table in _tables(config, "policy") for policy in _policies(table)]
     labels = [label for label, *_ in policies]
     _distinct("policy", labels)
@@ -112,7 +103,7 @@ def _sweep(config: Mapping[str, Any]) -> Sweep:
         world = _world(where, chosen, {label: policy for label, policy, *_ in policies})
         for label, policy, settings, description in policies:
             cells.append(_cell(where, chosen, world, label, policy, settings, description, given))
-    return Sweep(Path(given["out"]), tuple(cells))
+    return Sweep(Path(out), tuple(cells))
 
 
 def _cell(
@@ -125,23 +116,9 @@ def _cell(
     description: dict[str, Any],
     given: dict[str, Any],
 ) -> Cell:
-    metrics = tuple(given["metrics"] or world.metrics)
-    options = {
-        "num_steps": world.num_steps if given["steps"] is None else given["steps"],
-        "num_seeds": given["seeds"],
-        "seed": given["seed"],
-        "num_records": given["records"],
-        "spacing": given["spacing"],
-        "metrics": tuple(name for name in metrics if name not in world.probes),
-        "probes": {name: world.probes[name] for name in metrics if name in world.probes},
-    }
-    configuration = {
-        "policy": description,
-        "environment": chosen,
-        **{key: options[f"num_{key}"] for key in ("steps", "seeds", "records")},
-        **{key: given[key] for key in ("seed", "spacing")},
-        "metrics": list(metrics),
-    }
+    asked = {"steps": world.num_steps, "metrics": world.metrics, **DEFAULTS, **given}
+    options = {_OPTIONS[key].name: value for key, value in asked.items()} | world.measured(asked["metrics"])
+    configuration = {"policy": description, "environment": chosen, **asked, "metrics": list(asked["metrics"])}
     cell = Cell(f"{where}, {label}", where, label, settings, policy, world, options, configuration)
     try:
         cell.task()
@@ -153,8 +130,7 @@ def _cell(
 def _policies(table: dict[str, Any]) -> list[tuple[str, Policy, tuple[dict[str, Any], ...], dict[str, Any]]]:
     """(label, policy, settings, description) for each choice of the switches; numbers are swept inside the policy."""
     name = _typed("policy.name", table.get("name"), str)
-    if name not in registry.available():
-        raise ValueError(f"policy.name must be one of {', '.join(registry.available())}; got {name!r:.60}")
+    choice("policy.name", name, registry.available())
     fixed, grid = _parted(f"policy {name}", table)
     fixed.pop("name")
     factory = registry.factory(name)
@@ -176,12 +152,14 @@ def _policies(table: dict[str, Any]) -> list[tuple[str, Policy, tuple[dict[str, 
 def _world(where: str, chosen: dict[str, Any], policies: dict[str, Policy]) -> worlds.World:
     options = dict(chosen)
     name = _typed("environment.world", options.pop("world", "click"), str)
-    if name not in worlds.OPTIONS:
-        raise ValueError(f"environment.world must be one of {', '.join(worlds.OPTIONS)}; got {name!r:.60}")
+    choice("environment.world", name, worlds.OPTIONS)
     _known(f"environment {name}: ", options, worlds.OPTIONS[name])
     types = {"data": str, "click_model": str, "trade_off": (int, float), "user": list}
     for key, value in options.items():
-        _typed(f"environment.{key}", value, types.get(key, int))
+        if key in types:
+            _typed(f"environment.{key}", value, types[key])
+        else:
+            options[key] = integer(f"environment.{key}", value)
     if not all(isinstance(user, str) for user in options.get("user", [])):
         raise ValueError(f"environment.user must be a list of names; got {options['user']!r:.60}")
     try:
@@ -222,12 +200,13 @@ def _tables(config: Mapping[str, Any], key: str, default: list[dict[str, Any]] |
 def _known(prefix: str, table: Mapping[str, Any], allowed: Sequence[str]) -> None:
     for key in table:
         if key not in allowed:
-            raise ValueError(f"{prefix}keys must be among {', '.join(allowed) or 'none'}; got {key!r:.60}")
+            hint = did_you_mean(key, allowed)
+            raise ValueError(f"{prefix}keys must be among {', '.join(allowed) or 'none'}; got {key!r:.60}{hint}")
 
 
 def _typed(key: str, value: Any, wanted: Any) -> Any:
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
-        words = {str: "text", int: "an integer", list: "a list", dict: "a table", (int, float): "a number"}
+        words = {str: "text", list: "a list", dict: "a table", (int, float): "a number"}
         raise ValueError(f"{key} must be {words[wanted]}; got {value!r:.60}")
     return value
 

@@ -18,10 +18,14 @@ import jax
 
 from jaxrank.core.version import __version__
 from jaxrank.engine.estimation import Estimate, estimate
+from jaxrank.engine.identity import differences
+from jaxrank.engine.request import Request
 from jaxrank.engine.simulation import simulate
 from jaxrank.output import results
-from jaxrank.output.files import atomic_path, locked, write_text
-from jaxrank.studies.sweep_files import Cell, Sweep, read_sweep
+from jaxrank.output.files import locked, write_text
+from jaxrank.output.plotting import panels, plot_curves, save_picture
+from jaxrank.output.tables import markdown, plus_minus
+from jaxrank.studies.sweep_files import DEFAULTS, Cell, Sweep, read_sweep
 
 if TYPE_CHECKING:
     import xarray
@@ -43,8 +47,8 @@ def sweep(
     out: str | os.PathLike[str] | None = None,
     *,
     progress: bool = True,
-    max_memory: float | None = None,
-    checkpoint_every: float | str = 60.0,
+    max_memory: float | None = Request.max_memory,
+    checkpoint_every: float | str = Request.checkpoint_every,
 ) -> SweepReport:
     """Runs all cells of ``config`` that have not finished yet.
 
@@ -146,15 +150,11 @@ def _manifest(folder: Path, planned: Sweep) -> dict[str, Any]:
 
 
 def _refuse_changed(folder: Path, cell: Cell, before: dict[str, Any]) -> None:
-    now = json.loads(json.dumps(cell.configuration))
-    differing = [
-        f"{key} was {before.get(key)!r} and is {now.get(key)!r}"
-        for key in dict.fromkeys([*before, *now])
-        if before.get(key) != now.get(key)
-    ]
+    differing = differences(DEFAULTS | before, json.loads(json.dumps(cell.configuration)))
     if differing:
+        listing = "; ".join(f"{key} was {then!r} and is {now!r}" for key, then, now in differing)
         raise ValueError(
-            f"a finished cell must keep its configuration; in {folder}, of {cell.name!r}, {'; '.join(differing)}: "
+            f"a finished cell must keep its configuration; in {folder}, of {cell.name!r}, {listing}: "
             "choose another folder, or remove its results file and its entry in the manifest"
         )
 
@@ -165,8 +165,6 @@ def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
 
 def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any]) -> str:
     """Writes summary.md and the pictures of all finished cells; returns the table."""
-    from jaxrank.studies.papers.figure import markdown
-
     finished: dict[str, list[xarray.Dataset]] = {}
     rows, metrics = [], []
     for cell in planned.cells:
@@ -197,17 +195,12 @@ def _by_policy(cell: Cell, result: "xarray.Dataset") -> "xarray.Dataset":
 
 
 def _final(result: "xarray.Dataset", metric: Any, policy: Any) -> str:
-    from jaxrank.studies.papers.figure import cell
-
-    return cell(*results.mean_and_error(result[metric].sel(policy=policy).isel(step=-1)))
+    return plus_minus(*results.mean_and_error(result[metric].sel(policy=policy).isel(step=-1)))
 
 
 def _picture(finished: dict[str, list["xarray.Dataset"]], metric: str, path: Path) -> None:
     """A panel for each environment, a line for each policy and setting."""
     import xarray
-
-    from jaxrank.output.plotting import plot_curves
-    from jaxrank.studies.papers.figure import panels
 
     shown = {where: [run[[metric]] for run in runs if metric in run] for where, runs in finished.items()}
     shown = {where: runs for where, runs in shown.items() if runs}
@@ -215,5 +208,4 @@ def _picture(finished: dict[str, list["xarray.Dataset"]], metric: str, path: Pat
     for ax, (where, runs) in zip(axes, shown.items(), strict=True):
         together = xarray.concat(runs, dim="policy", join="outer", combine_attrs="drop")
         plot_curves(together, metric, ax=ax, title=where)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    save_picture(figure, path)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxrank.core.checks import integer
 from jaxrank.core.pytrees import num_instances
 from jaxrank.core.types import Environment, Policy
 from jaxrank.engine.simulation import simulate
-from jaxrank.engine.task import positive_int
 
 
 class Tuned(NamedTuple):
@@ -65,9 +65,10 @@ def tune(
 
     Reference: Hansen: The CMA evolution strategy: a tutorial. arXiv:1604.00772, 2016.
     """
-    num_generations = positive_int("num_generations", num_generations)
-    if positive_int("population", population) % 2 or population < 4:
-        raise ValueError(f"population must be an even number from 4; got {population!r}")
+    num_generations = integer("num_generations", num_generations)
+    population = integer("population", population, 4)
+    if population % 2:
+        raise ValueError(f"population must be an even number; got {population!r}")
     start = dict(names) if isinstance(names, Mapping) else {name: _value(policy, name) for name in names}
     if not start:
         raise ValueError("names must name at least one hyper-parameter; got none")

@@ -4,12 +4,13 @@
 and measure there unless told otherwise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrank.core.checks import choice, integer
 from jaxrank.core.pytrees import num_instances, take_instances
-from jaxrank.core.types import Environment, Policy
+from jaxrank.core.types import Environment, Policy, learns_ranker
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
 from jaxrank.policies.linear_cascade import LinearCascade
 
@@ -34,6 +35,14 @@ class World(NamedTuple):
     probes: dict[str, Any]  # what can be measured besides the environment's metrics
     num_steps: int
     names: tuple[str, ...] = ()  # of the instances, if they have any
+
+    def measured(self, names: Sequence[str] | None) -> dict[str, Any]:
+        """``metrics`` and ``probes`` of a request for these names; for the world's own without any."""
+        names = self.metrics if names is None else names
+        return {
+            "metrics": tuple(name for name in names if name not in self.probes),
+            "probes": {name: self.probes[name] for name in names if name in self.probes},
+        }
 
 
 def find_world(policies: Mapping[str, Policy], data: str | None) -> str:
@@ -62,16 +71,15 @@ def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> Wor
       policies: who will run there.
       options: those of ``OPTIONS[name]``.
     """
-    if name not in OPTIONS:
-        raise ValueError(f"--world must be one of {', '.join(OPTIONS)}; got {name!r}")
+    choice("--world", name, OPTIONS)
     given = {option: value for option, value in options.items() if value is not None}
     for option, value in given.items():
         if option not in OPTIONS[name]:
             worlds = " or ".join(world for world, known in OPTIONS.items() if option in known)
             flag = option.replace("_", "-")
             raise ValueError(f"--{flag} belongs to --world {worlds}; got {value!r} in --world {name}")
-        if option in ("queries", "items", "list_size", "top") and value < 1:
-            raise ValueError(f"--{option.replace('_', '-')} must be at least 1; got {value}")
+        if option in ("queries", "items", "list_size", "top", "grades"):
+            given[option] = integer(f"--{option.replace('_', '-')}", value)
     for label, policy in policies.items():
         made_for = _made_for(policy)
         if made_for != "any" and made_for != name and not (made_for == "click" and name == "topics"):
@@ -86,7 +94,7 @@ def _made_for(policy: Policy) -> str:
         return "any"
     if isinstance(policy, LinearCascade):
         return "topics"
-    return "letor" if hasattr(policy, "score") else "click"  # rankers, or statistics of items that stay the same
+    return "letor" if learns_ranker(policy) else "click"  # rankers, or statistics of items that stay the same
 
 
 def _click(
@@ -156,7 +164,7 @@ def _letor(
     if queries is not None:
         train = train.take(range(_at_most("--queries", queries, train.num_queries)))
     environment = QueryStream(train, reader, list_size=list_size)
-    probes = {"ndcg@10": OfflineNDCG(sets.test)} if all(hasattr(p, "score") for p in policies.values()) else {}
+    probes = {"ndcg@10": OfflineNDCG(sets.test)} if all(map(learns_ranker, policies.values())) else {}
     summary = f"a stream of {train.num_queries} {_kind(data)} queries, clicked by {' and '.join(user)} users"
     names = tuple(user) if len(user) > 1 else ()
     return World(environment, summary, ("cndcg", *probes), probes, num_steps=2_000, names=names)

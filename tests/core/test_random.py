@@ -43,7 +43,7 @@ def test_keys_of_lanes_steps_and_uses_differ(prng):
 
 
 def test_unknown_generators_are_refused():
-    with pytest.raises(ValueError, match="prng must be one of jaxrank, threefry2x32; got 'mt19937'"):
+    with pytest.raises(ValueError, match="prng must be 'jaxrank' or 'threefry2x32'; got 'mt19937'"):
         random.root_key(0, "mt19937")
 
 

@@ -12,6 +12,7 @@ from worlds import click_model, worst_first
 import jaxrank as jr
 from jaxrank.engine import run as engine
 from jaxrank.engine.checkpoint import Checkpoints, saved_steps
+from jaxrank.engine.identity import FORMAT
 
 MODEL = click_model("pbm", 6, seed=0, num_queries=5)
 ENVIRONMENT = jr.ClickBandit(MODEL, base_ranking=worst_first(MODEL), list_size=4, top=3)
@@ -21,7 +22,7 @@ OPTIONS = {
     "num_records": 7,
     "metrics": ("regret", "misordered"),
     "progress": False,
-    "chunk_intervals": 1,
+    "call_intervals": 1,
 }
 
 
@@ -74,15 +75,15 @@ def test_a_stopped_run_goes_on_bit_by_bit(world, tmp_path):
     assert_same(interrupted(policy, environment, steps, tmp_path, steps // 3, **options), expected)
 
 
-def test_lanes_that_have_left_the_batch_stay_out(tmp_path, monkeypatch):
+def test_lanes_that_have_left_stay_out(tmp_path, monkeypatch):
     policy = jr.TopRank(delta=0.5)
     monkeypatch.setattr(engine, "_WORTH_COMPILING", 1)
     options = {"num_seeds": 30}
     expected = jr.simulate(policy, ENVIRONMENT, 17_500, **OPTIONS | options)
     result = interrupted(policy, ENVIRONMENT, 17_500, tmp_path, 9_000, **options)
-    batch = Checkpoints(tmp_path / "lanes-0-of-1", {}, 60)
-    batch._refuse_another = lambda stored: None
-    assert batch.load()[1]["batch"].size < 150
+    stored = Checkpoints(tmp_path / "lanes-0-of-1", {}, 60)
+    stored._refuse_another = lambda configuration: None
+    assert stored.load()[1]["active"].size < 150
     assert_same(result, expected)
 
 
@@ -143,7 +144,7 @@ STATIC = OPTIONS | {
 def folder(tmp_path_factory):
     """A finished run with two checkpoints."""
     folder = tmp_path_factory.mktemp("run")
-    jr.simulate(**STATIC, checkpoint_dir=folder, checkpoint_every="1 chunk")
+    jr.simulate(**STATIC, checkpoint_dir=folder, checkpoint_every="1 call")
     assert len(saved_steps(folder / "lanes-0-of-1")) == 2  # the last two of eight or so
     return folder
 
@@ -173,8 +174,8 @@ def test_a_policy_that_keeps_something_else_since_is_refused(folder, monkeypatch
 
 
 def test_another_format_is_refused(folder):
-    stored = Checkpoints(folder / "lanes-0-of-1", {"format": 2}, 60)
-    with pytest.raises(ValueError, match="format is 1 there and 2 here"):
+    stored = Checkpoints(folder / "lanes-0-of-1", {"format": FORMAT + 1}, 60)
+    with pytest.raises(ValueError, match=f"format is {FORMAT} there and {FORMAT + 1} here"):
         stored.load()
 
 
@@ -189,7 +190,7 @@ def damage(path, how):
 def test_a_damaged_checkpoint_is_left_out_and_the_one_before_is_used(how, tmp_path):
     run = (jr.BubbleRank(delta=0.1), ENVIRONMENT, 3_000)
     options = OPTIONS | {"checkpoint_dir": tmp_path}
-    expected = jr.simulate(*run, **options, checkpoint_every="1 chunk")
+    expected = jr.simulate(*run, **options, checkpoint_every="1 call")
     own = tmp_path / "lanes-0-of-1"
     newest = max(own.glob("step-*"))
     damage(newest, how)
@@ -205,9 +206,9 @@ def test_a_damaged_checkpoint_is_left_out_and_the_one_before_is_used(how, tmp_pa
             jr.simulate(*run, **options, resume=True)
 
 
-@pytest.mark.parametrize("every", ["often", "0 chunks", -1, True])
+@pytest.mark.parametrize("every", ["often", "0 calls", -1, True])
 def test_bad_intervals_are_refused(every, tmp_path):
-    with pytest.raises(ValueError, match="checkpoint_every must be seconds, or text such as '5 chunks'; got"):
+    with pytest.raises(ValueError, match="checkpoint_every must be seconds, or text such as '5 calls'; got"):
         jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, checkpoint_dir=tmp_path, checkpoint_every=every)
 
 

@@ -68,11 +68,11 @@ for devices in (2, 3, 8):  # 25 lanes: none of them has the same number on every
     same(on(devices), expected)
 options["progress"] = enough
 try:
-    on(2, chunk_intervals=1, checkpoint_dir=folder, checkpoint_every="1 chunk")
+    on(2, call_intervals=1, checkpoint_dir=folder, checkpoint_every="1 call")
     raise SystemExit("the run was not stopped")
 except Enough:
     options["progress"] = False
-same(on(3, chunk_intervals=1, checkpoint_dir=folder, resume=True), expected)
+same(on(3, call_intervals=1, checkpoint_dir=folder, resume=True), expected)
 print("all the same")
 """
 
@@ -128,7 +128,7 @@ RUN = ["--policy", "static", "--policy", "random", "--queries", "2", "--items", 
 def test_the_command_saves_when_told_to_stop_and_resume_goes_on(tmp_path):
     saved = tmp_path / "saved"
     long = ["--steps", "20000000", "--records", "9", "--out", str(tmp_path), "--checkpoint", str(saved)]
-    run = python("-m", "jaxrank", "run", *RUN, *long, "--checkpoint-every", "1 chunk", "--devices", "2")
+    run = python("-m", "jaxrank", "run", *RUN, *long, "--checkpoint-every", "1 call", "--devices", "2")
     while not list(saved.glob("RandomRanking/lanes-0-of-1/step-*")):
         assert run.poll() is None, run.communicate()
         time.sleep(0.05)
@@ -169,7 +169,10 @@ def test_resume_needs_only_the_folder(tmp_path, capsys):
             ["run", "--distributed", "--coordinator", "x", "--num-processes", "1", "--process-id", "0"],
             "coordinator must look like HOST:PORT; got 'x'",
         ),
-        (["run", "--checkpoint-every", "often"], "argument --checkpoint-every: invalid"),
+        (
+            ["run", "--checkpoint-every", "often"],
+            "--checkpoint-every must be seconds, or text such as '5 calls'; got 'often'",
+        ),
         (["run", "--checkpoint", "/proc/nowhere"], "cannot write /proc/nowhere/run.json"),
     ],
 )

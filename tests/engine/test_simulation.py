@@ -84,37 +84,37 @@ def test_one_lane_alone_equals_that_lane_among_1000(policy, environment, num_ste
 
 
 @pytest.mark.parametrize("policy", [jr.BubbleRank(delta=0.1), jr.RandomRanking()])
-def test_curves_do_not_depend_on_the_chunking(policy):
+def test_curves_do_not_depend_on_the_calls(policy):
     options = {"num_seeds": 3, "num_records": 11, "metrics": ("regret", "ndcg"), **QUIET}
     straight = jr.simulate(policy, ENVIRONMENT, 4_321, **options)
-    for chunk_intervals in (1, 3):
-        chunked = jr.simulate(policy, ENVIRONMENT, 4_321, chunk_intervals=chunk_intervals, **options)
+    for call_intervals in (1, 3):
+        in_calls = jr.simulate(policy, ENVIRONMENT, 4_321, call_intervals=call_intervals, **options)
         for metric in ("regret", "ndcg"):
-            np.testing.assert_array_equal(chunked[metric], straight[metric])
+            np.testing.assert_array_equal(in_calls[metric], straight[metric])
 
 
 @pytest.mark.parametrize("policy", [jr.TopRank(delta=0.5), jr.BatchRank(horizon=3), jr.StaticRanking()])
 def test_settled_lanes_are_completed_in_closed_form(policy, monkeypatch):
-    batches = []  # (lanes, last step) of each call
+    calls = []  # (lanes, last step) of each call
 
     def run_intervals(lanes, intervals, *arguments, original=engine.run_intervals, **options):
-        batches.append((len(lanes.key), int(intervals.max()) - 1))
+        calls.append((len(lanes.key), int(intervals.max()) - 1))
         return original(lanes, intervals, *arguments, **options)
 
     monkeypatch.setattr(engine, "run_intervals", run_intervals)
     monkeypatch.setattr(engine, "_WORTH_COMPILING", 1)
     options = {"num_seeds": 30, "num_records": 13, "metrics": ("regret", "misordered", "ndcg"), **QUIET}
     simulated = jr.simulate(policy, ENVIRONMENT, 17_500, skip_settled=False, **options)
-    assert {lanes for lanes, _ in batches} == {150} and batches[-1][1] == 17_500
-    batches.clear()
+    assert {lanes for lanes, _ in calls} == {150} and calls[-1][1] == 17_500
+    calls.clear()
     skipped = jr.simulate(policy, ENVIRONMENT, 17_500, **options)
-    assert batches[-1][0] < 150 or batches[-1][1] <= 1_000, "no lane has left the batch"
+    assert calls[-1][0] < 150 or calls[-1][1] <= 1_000, "no lane has left"
     np.testing.assert_array_equal(skipped["misordered"], simulated["misordered"])
     for metric in ("regret", "ndcg"):
         np.testing.assert_allclose(skipped[metric], simulated[metric], rtol=1e-6, atol=1e-6)
-    for chunk_intervals in (1, 5):
-        chunked = jr.simulate(policy, ENVIRONMENT, 17_500, chunk_intervals=chunk_intervals, **options)
-        np.testing.assert_array_equal(chunked["regret"], skipped["regret"])
+    for call_intervals in (1, 5):
+        in_calls = jr.simulate(policy, ENVIRONMENT, 17_500, call_intervals=call_intervals, **options)
+        np.testing.assert_array_equal(in_calls["regret"], skipped["regret"])
 
 
 @pytest.mark.parametrize("policy", [jr.BubbleRank(delta=[0.1, 0.01]), jr.TopRank(delta=0.5)])
@@ -246,7 +246,8 @@ def test_attributes_say_what_ran():
     ("options", "message"),
     [
         ({"num_steps": 0}, "num_steps must be an integer from 1 to 2147483646; got 0"),
-        ({"num_steps": 10.0}, "num_steps must be an integer .* got 10.0"),
+        ({"num_steps": 10.5}, "num_steps must be an integer .* got 10.5"),
+        ({"num_steps": True}, "num_steps must be an integer .* got True"),
         ({"num_steps": 2**31}, "num_steps must be an integer from 1 to 2147483646; got 2147483648"),
         ({"num_seeds": 0}, "num_seeds must be an integer .* got 0"),
         ({"metrics": ("regert",)}, "metrics must be among regret, reward, .*; got 'regert'"),
@@ -321,7 +322,7 @@ def test_a_metric_that_is_not_finite_is_reported_with_its_steps(monkeypatch):
             num_records=6,
             metrics=["broken"],
             skip_settled=False,
-            chunk_intervals=3,
+            call_intervals=3,
             **QUIET,
         )
 

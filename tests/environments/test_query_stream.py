@@ -114,8 +114,8 @@ def test_probes_are_taken_at_recorded_steps_and_not_summed():
     run = jr.simulate(Counting(), environment, 1500, probes={"number": step_number}, **options)
     assert run["number"].dims == ("seed", "step", "number_0")
     assert run["number"].values.tolist() == [[[3, 6], [10, 20], [1500, 3000]]] * 2
-    chunked = jr.simulate(Counting(), environment, 1500, probes={"number": step_number}, **options, chunk_intervals=1)
-    assert chunked["number"].equals(run["number"])
+    in_calls = jr.simulate(Counting(), environment, 1500, probes={"number": step_number}, **options, call_intervals=1)
+    assert in_calls["number"].equals(run["number"])
     plain = jr.simulate(Counting(), environment, 1500, **options)
     assert plain["ndcg"].equals(run["ndcg"]), "a look changes nothing"
     with pytest.raises(ValueError, match="probes must not be called as a metric; got 'ndcg'"):

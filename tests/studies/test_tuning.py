@@ -10,7 +10,8 @@ from streams import stream
 from worlds import topic_bandit
 
 import jaxrank as jr
-from jaxrank.core.pytrees import array, positive, pytree
+from jaxrank.core.checks import positive
+from jaxrank.core.pytrees import array, pytree
 
 
 @pytree

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 
+from jaxrank.core.checks import choice
+from jaxrank.output.report import Report
 from jaxrank.studies.papers import batchrank, bubblerank, cascadehybrid, pairrank
-from jaxrank.studies.papers.figure import Report, Request, write
+from jaxrank.studies.papers.figure import FigureRequest, write
 
-FIGURES: dict[str, Callable[[Request], Report]] = {
+FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "bubblerank-fig1": bubblerank.fig1,
     "bubblerank-fig2": bubblerank.fig2,
     "bubblerank-fig3": bubblerank.fig3,
@@ -22,13 +24,11 @@ FIGURES: dict[str, Callable[[Request], Report]] = {
 }
 
 
-def reproduce(name: str, request: Request) -> Report:
+def reproduce(name: str, request: FigureRequest) -> Report:
     """Runs a figure and writes its results file, picture and table."""
-    if name not in FIGURES:
-        raise ValueError(f"figure must be one of {', '.join(FIGURES)}; got {name!r}")
-    report = FIGURES[name](request)
+    report = FIGURES[choice("figure", name, FIGURES)](request)
     write(name, request, report)
     return report
 
 
-__all__ = ["FIGURES", "Report", "Request", "reproduce"]
+__all__ = ["FIGURES", "FigureRequest", "Report", "reproduce"]

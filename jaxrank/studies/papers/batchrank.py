@@ -10,10 +10,12 @@ import numpy as np
 
 from jaxrank.core.types import ClickModel, Policy
 from jaxrank.environments.click_bandit import ClickBandit
-from jaxrank.output.plotting import plot_curves
+from jaxrank.output.plotting import panels, plot_curves
+from jaxrank.output.report import Report
 from jaxrank.output.results import mean_and_error, per_step
+from jaxrank.output.tables import markdown
 from jaxrank.policies import BatchRank, CascadeKLUCB, RankedExp3
-from jaxrank.studies.papers.figure import Report, Request, Size, markdown, panels, run_models
+from jaxrank.studies.papers.figure import FigureRequest, Size, run_models
 
 if TYPE_CHECKING:
     import xarray
@@ -28,11 +30,11 @@ def _environment(model: ClickModel) -> ClickBandit:
     return ClickBandit(model, list_size=5)
 
 
-def _run(request: Request) -> "xarray.Dataset":
+def _run(request: FigureRequest) -> "xarray.Dataset":
     return run_models(request, MODELS, POLICIES, _SIZES[request.scale], _environment, num_records=100)
 
 
-def fig1(request: Request) -> Report:
+def fig1(request: FigureRequest) -> Report:
     """Figure 1: three problems that represent the trends.
 
     The paper does not say which queries it shows. Here: the CM queries at the lower and the upper quartile of
@@ -58,7 +60,7 @@ def fig1(request: Request) -> Report:
     return Report(result, figure, markdown(["regret per step in the last 1 %", *POLICIES], rows))
 
 
-def fig2(request: Request) -> Report:
+def fig2(request: FigureRequest) -> Report:
     """Figure 2: regret per step over all queries, and its distribution at the end."""
     from matplotlib.figure import Figure
 

@@ -14,10 +14,12 @@ from jaxrank.core.pytrees import take_instances
 from jaxrank.core.types import ClickModel, Policy
 from jaxrank.engine.simulation import simulate
 from jaxrank.environments.click_bandit import ClickBandit
-from jaxrank.output.plotting import plot_curves
+from jaxrank.output.plotting import panels, plot_curves
+from jaxrank.output.report import Report
 from jaxrank.output.results import mean_and_error
+from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import BatchRank, BubbleRank, CascadeKLUCB, StaticRanking, TopRank
-from jaxrank.studies.papers.figure import Report, Request, Size, cell, markdown, panels, queries, run_models
+from jaxrank.studies.papers.figure import FigureRequest, Size, queries, run_models
 
 if TYPE_CHECKING:
     import xarray
@@ -36,7 +38,7 @@ def _environment(model: ClickModel) -> ClickBandit:
     return ClickBandit(model, list_size=10, top=5)
 
 
-def fig1(request: Request) -> Report:
+def fig1(request: FigureRequest) -> Report:
     """Figure 1: cumulative regret of five policies in CM, DCM and PBM."""
     size = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 1_000_000), "paper": Size(100, 10, HORIZON)}[
         request.scale
@@ -61,7 +63,7 @@ def fig1(request: Request) -> Report:
     for policy in policies:
         for model in MODELS:
             curve = result["regret"].sel(policy=policy, click_model=model)
-            rows.append([policy, model.upper(), *(cell(*mean_and_error(curve.sel(step=t)), 1) for t in marks)])
+            rows.append([policy, model.upper(), *(plus_minus(*mean_and_error(curve.sel(step=t)), 1) for t in marks)])
     table = markdown(["policy", "model", *(f"regret at {t:,}" for t in marks)], rows)
     return Report(result, figure, f"{table}\n\n{_orderings(result)}")
 
@@ -82,7 +84,7 @@ def _orderings(result: "xarray.Dataset") -> str:
     return "\n".join(lines)
 
 
-def _mean_bound(request: Request, model: str, size: Size, steps: np.ndarray) -> np.ndarray:
+def _mean_bound(request: FigureRequest, model: str, size: Size, steps: np.ndarray) -> np.ndarray:
     environment: Any = _environment(queries(request, model, size.num_queries))
     users = environment.click_model
     bounds = []
@@ -97,7 +99,7 @@ def _mean_bound(request: Request, model: str, size: Size, steps: np.ndarray) -> 
     return np.mean(bounds, axis=0)
 
 
-def fig2(request: Request) -> Report:
+def fig2(request: FigureRequest) -> Report:
     """Figure 2: violations of the safety constraint; the first 100 steps are the published numbers."""
     size = {"smoke": Size(3, 1, 200), "laptop": Size(60, 10, 10_000), "paper": Size(100, 10, HORIZON)}[request.scale]
     policies: dict[str, Policy] = {
@@ -118,12 +120,14 @@ def fig2(request: Request) -> Report:
     for policy in policies:
         first = [result["violations"].sel(policy=policy, click_model=model, step=100) for model in MODELS]
         published = PUBLISHED_VIOLATIONS.get(policy, ("", "", ""))
-        rows.append([policy, *(f"{cell(*mean_and_error(v))} ({p})" for v, p in zip(first, published, strict=True))])
+        rows.append(
+            [policy, *(f"{plus_minus(*mean_and_error(v))} ({p})" for v, p in zip(first, published, strict=True))]
+        )
     header = ["violations in 100 steps (published)", *(model.upper() for model in MODELS)]
     return Report(result, figure, markdown(header, rows))
 
 
-def fig3(request: Request) -> Report:
+def fig3(request: FigureRequest) -> Report:
     """Figure 3: regret of BubbleRank against |V₀|, and against the smallest examination probability."""
     import xarray
 
@@ -207,7 +211,7 @@ def _r_squared(values: np.ndarray, fitted: np.ndarray, weights: np.ndarray | Non
     return 1 - np.average((values - fitted) ** 2, weights=weights) / np.average((values - mean) ** 2, weights=weights)
 
 
-def fig4(request: Request) -> Report:
+def fig4(request: FigureRequest) -> Report:
     """Figure 4 (App. B): NDCG@5 per step."""
     size = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 1_000_000), "paper": Size(100, 10, HORIZON)}[
         request.scale
@@ -227,7 +231,11 @@ def fig4(request: Request) -> Report:
 
     ndcg = per_step(result["ndcg@5"])
     rows = [
-        [policy, when, *(cell(*mean_and_error(ndcg.sel(policy=policy, click_model=m).isel(step=i)), 3) for m in MODELS)]
+        [
+            policy,
+            when,
+            *(plus_minus(*mean_and_error(ndcg.sel(policy=policy, click_model=m).isel(step=i)), 3) for m in MODELS),
+        ]
         for policy in policies
         for when, i in (("first 1 % of steps", 0), ("last 1 % of steps", -1))
     ]

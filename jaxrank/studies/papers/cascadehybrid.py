@@ -18,9 +18,11 @@ from jaxrank.datasets.ratings import Ratings
 from jaxrank.engine.simulation import compare
 from jaxrank.environments.topic_bandit import TopicBandit, sweep_trade_off
 from jaxrank.output.plotting import COLOURS
+from jaxrank.output.report import Report
 from jaxrank.output.results import mean_and_error
+from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import CascadeHybrid, CascadeLinUCB, CascadeLSB
-from jaxrank.studies.papers.figure import Report, Request, cell, markdown
+from jaxrank.studies.papers.figure import FigureRequest
 
 if TYPE_CHECKING:
     import xarray
@@ -62,18 +64,18 @@ def _policies() -> dict[str, Policy]:
     }
 
 
-def fig1(request: Request) -> Report:
+def fig1(request: FigureRequest) -> Report:
     """Figure 1: regret of five policies on MovieLens against λ, d and K."""
     return _figure(request, movielens, fraction_attractive=0.07, published=PUBLISHED)
 
 
-def fig2(request: Request) -> Report:
+def fig2(request: FigureRequest) -> Report:
     """Figure 2: regret of five policies on Yahoo! music against λ, d and K."""
     return _figure(request, yahoo_music, fraction_attractive=0.11, published={})
 
 
 def _figure(
-    request: Request,
+    request: FigureRequest,
     load: Callable[[str | os.PathLike[str], int, int], Ratings],
     fraction_attractive: float,
     published: dict[tuple[str, float], str],
@@ -113,7 +115,7 @@ def _figure(
     return Report(result, _draw(request, rows), "\n\n".join([note, *tables]))
 
 
-def _by_trade_off(request: Request, size: _Size, environment: TopicBandit) -> "xarray.Dataset":
+def _by_trade_off(request: FigureRequest, size: _Size, environment: TopicBandit) -> "xarray.Dataset":
     """All λ in one run: dims (policy, trade_off, user, seed, step)."""
     import xarray
 
@@ -127,7 +129,7 @@ def _by_trade_off(request: Request, size: _Size, environment: TopicBandit) -> "x
     return xarray.Dataset(curves, coords | {"trade_off": TRADE_OFFS, "user": np.arange(users)}, run.attrs)
 
 
-def _run(request: Request, size: _Size, environment: TopicBandit) -> "xarray.Dataset":
+def _run(request: FigureRequest, size: _Size, environment: TopicBandit) -> "xarray.Dataset":
     options: dict[str, Any] = {"num_records": 50, "metrics": _METRICS, "progress": request.progress}
     return compare(_policies(), environment, size.num_steps, num_seeds=size.num_seeds, **options)
 
@@ -148,7 +150,7 @@ def _table(runs: dict[Any, "xarray.Dataset"], name: str, published: dict[tuple[s
     for value, run in runs.items():
         cells = []
         for policy in run["policy"].values:
-            text = cell(*mean_and_error(run["regret"].sel(policy=policy).isel(step=-1)), 1)
+            text = plus_minus(*mean_and_error(run["regret"].sel(policy=policy).isel(step=-1)), 1)
             paper = published.get((str(policy), value))
             cells.append(text if paper is None else f"{text} (published {paper})")
         rows.append([f"{value:g}", *cells])
@@ -179,12 +181,12 @@ def _diversity(run: "xarray.Dataset") -> str:
     for policy in run["policy"].values:
         of_policy = run.sel(policy=policy).isel(step=-1)
         rows.append(
-            [str(policy), *(cell(*mean_and_error(of_policy[m] / steps), 3) for m in ("coverage", "similarity"))]
+            [str(policy), *(plus_minus(*mean_and_error(of_policy[m] / steps), 3) for m in ("coverage", "similarity"))]
         )
     return markdown(["λ = 0.5, per step", "topic coverage", "intra-list similarity"], rows)
 
 
-def _draw(request: Request, rows: dict[str, dict[Any, "xarray.Dataset"]]) -> "Figure":
+def _draw(request: FigureRequest, rows: dict[str, dict[Any, "xarray.Dataset"]]) -> "Figure":
     """A row for each of λ, d and K: regret over time for three values, and at the end for all."""
     from matplotlib.figure import Figure
 

@@ -6,19 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
+from jaxrank.core.checks import choice
 from jaxrank.core.pytrees import take_instances
 from jaxrank.core.types import ClickModel, Policy
 from jaxrank.datasets import synthetic, yandex
 from jaxrank.engine.simulation import compare
 from jaxrank.environments.click_bandit import ClickBandit
-from jaxrank.output import results
-from jaxrank.output.files import atomic_path
+from jaxrank.output.report import Report, write_report
 
 if TYPE_CHECKING:
     import xarray
-    from matplotlib.figure import Figure
 
 SCALES = ("smoke", "laptop", "paper")
 
@@ -32,7 +29,7 @@ class Size(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class FigureRequest:
     """How a figure is wanted.
 
     Args:
@@ -50,21 +47,14 @@ class Request:
     progress: bool = True
 
     def __post_init__(self) -> None:
-        if self.scale not in SCALES:
-            raise ValueError(f"scale must be one of {', '.join(SCALES)}; got {self.scale!r}")
+        choice("scale", self.scale, SCALES)
 
     @property
     def world(self) -> str:
         return "synthetic queries" if self.data is None else f"real queries ({Path(self.data).name})"
 
 
-class Report(NamedTuple):
-    result: "xarray.Dataset"
-    figure: "Figure"
-    table: str  # Markdown
-
-
-def queries(request: Request, model: str, count: int) -> ClickModel:
+def queries(request: FigureRequest, model: str, count: int) -> ClickModel:
     """The click model of the first ``count`` queries (or of as many as the data has)."""
     if request.data is None:
         return synthetic(model, count)
@@ -72,7 +62,7 @@ def queries(request: Request, model: str, count: int) -> ClickModel:
 
 
 def run_models(
-    request: Request,
+    request: FigureRequest,
     models: Sequence[str],
     policies: Mapping[str, Policy],
     size: Size,
@@ -96,30 +86,8 @@ def run_models(
     return together
 
 
-def panels(count: int) -> tuple["Figure", Any]:
-    """A row of axes, as the papers have them."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4 * count, 3.4), layout="constrained")
-    return figure, np.atleast_1d(figure.subplots(1, count))
-
-
-def cell(mean: Any, error: Any, digits: int = 2) -> str:
-    return f"{float(mean):,.{digits}f} ± {float(error):,.{digits}f}"
-
-
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def write(name: str, request: Request, report: Report) -> None:
+def write(name: str, request: FigureRequest, report: Report) -> None:
     """Writes <name>.nc, <name>.png and <name>.md."""
-    out = Path(request.out)
-    results.save(report.result, out / f"{name}.nc")
-    with atomic_path(out / f"{name}.png") as temporary:
-        report.figure.savefig(temporary, dpi=150)
     minutes = report.result.attrs["wall_time_seconds"] / 60
-    with atomic_path(out / f"{name}.md") as temporary:
-        note = f"`jaxrank reproduce {name} --scale {request.scale}`, {request.world}, {minutes:.1f} minutes."
-        Path(temporary).write_text(f"# {name}\n\n{note}\n\n{report.table}\n")
+    note = f"`jaxrank reproduce {name} --scale {request.scale}`, {request.world}, {minutes:.1f} minutes."
+    write_report(Path(request.out), name, report, note)

@@ -22,10 +22,12 @@ from jaxrank.engine.simulation import compare, simulate
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.learning.training import offline_ranknet
-from jaxrank.output.plotting import plot_curves
+from jaxrank.output.plotting import panels, plot_curves
+from jaxrank.output.report import Report
 from jaxrank.output.results import mean_and_error
+from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
-from jaxrank.studies.papers.figure import Report, Request, Size, cell, markdown, panels
+from jaxrank.studies.papers.figure import FigureRequest, Size
 
 if TYPE_CHECKING:
     import xarray
@@ -46,7 +48,7 @@ _SIZES = {"smoke": Size(8, 2, 60), "laptop": Size(0, 5, 2_000), "paper": Size(0,
 _RECORDS = {"smoke": 3, "laptop": 40, "paper": 50}
 
 
-def _data(request: Request) -> LetorData:
+def _data(request: FigureRequest) -> LetorData:
     if request.data is not None:
         return letor(request.data)
     return synthetic_letor(_SIZES[request.scale].num_queries or 100)
@@ -55,7 +57,7 @@ def _data(request: Request) -> LetorData:
 @cache
 def _runs(scale: str, data: str | None, progress: bool, zoom: bool) -> "xarray.Dataset":
     """What figures 3–5 have in common; or, with ``zoom``, figures 6 and 7."""
-    request = Request(scale, data, progress=progress)
+    request = FigureRequest(scale, data, progress=progress)
     size, queries = _SIZES[scale], _data(request)
     environment = QueryStream(queries.train, graded_user(*USERS))
     offline = offline_ranknet(queries.train, num_epochs=3 if scale == "smoke" else 100)
@@ -124,7 +126,7 @@ def _grid(field: str) -> str:
     return "/".join(f"{value:g}" for value in TUNED[field])
 
 
-def _run(request: Request, zoom: bool = False) -> "xarray.Dataset":
+def _run(request: FigureRequest, zoom: bool = False) -> "xarray.Dataset":
     data = None if request.data is None else os.fspath(request.data)
     return _runs(request.scale, data, request.progress, zoom)
 
@@ -137,7 +139,7 @@ def _by_user(result: "xarray.Dataset", metric: str, digits: int) -> tuple[Any, A
     rows = []
     for policy in result["policy"].values:
         last = result[metric].sel(policy=policy).isel(step=-1)
-        rows.append([str(policy), *(cell(*mean_and_error(last.sel(user=user)), digits) for user in USERS)])
+        rows.append([str(policy), *(plus_minus(*mean_and_error(last.sel(user=user)), digits) for user in USERS)])
     table = markdown([f"{metric} at {int(result['step'][-1]):,}", *USERS], rows)
     return figure, axes, f"{table}\n\nChosen on validation queries: {result.attrs['chosen']}."
 
@@ -166,7 +168,7 @@ def _orderings(result: "xarray.Dataset", metric: str) -> str:
     return "\n".join(lines)
 
 
-def fig3(request: Request) -> Report:
+def fig3(request: FigureRequest) -> Report:
     """Figure 3: offline NDCG@10 of seven policies and three users."""
     result = _run(request)
     figure, axes, table = _by_user(result, "ndcg@10", 4)
@@ -179,14 +181,14 @@ def fig3(request: Request) -> Report:
     )
 
 
-def fig4(request: Request) -> Report:
+def fig4(request: FigureRequest) -> Report:
     """Figure 4: online performance, discounted cumulative NDCG@10."""
     result = _run(request)
     figure, _, table = _by_user(result, "cndcg", 1)
     return Report(result, figure, f"{table}\n\n{_orderings(result, 'cndcg')}")
 
 
-def fig5(request: Request) -> Report:
+def fig5(request: FigureRequest) -> Report:
     """Figure 5: cosine between the online rankers and the offline one."""
     result = _run(request)
     figure, axes, table = _by_user(result, "cosine", 3)
@@ -194,7 +196,7 @@ def fig5(request: Request) -> Report:
     return Report(result, figure, table)
 
 
-def fig6(request: Request) -> Report:
+def fig6(request: FigureRequest) -> Report:
     """Figure 6: the size of PairRank's block at ranks 1, 5 and 10."""
     result = _run(request, zoom=True)
     sizes = result["blocks"].isel(policy=0)
@@ -206,14 +208,14 @@ def fig6(request: Request) -> Report:
             ax.plot(mean["step"], mean, label=f"rank {rank}")
             ax.fill_between(mean["step"], mean - error, mean + error, alpha=0.25, linewidth=0)
             marks = np.unique(np.linspace(0, mean.sizes["step"] - 1, 4).round().astype(int))
-            rows.append([user, str(rank), *(cell(mean[m], error[m], 1) for m in marks)])
+            rows.append([user, str(rank), *(plus_minus(mean[m], error[m], 1) for m in marks)])
         ax.set(xlabel="Step", ylabel="Size of the block", title=user, yscale="log")
         ax.legend(frameon=False)
     header = ["user", "rank", *(f"size at {int(mean['step'][m]):,}" for m in marks)]
     return Report(result, figure, markdown(header, rows))
 
 
-def fig7(request: Request) -> Report:
+def fig7(request: FigureRequest) -> Report:
     """Figure 7: the size of blocks at every rank under the informational user, and the number of blocks."""
     result = _run(request, zoom=True)
     values = result["blocks"].isel(policy=0).mean("seed")
