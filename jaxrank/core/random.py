@@ -1,4 +1,4 @@
-"""Keys and draws.
+"""Keys, random words and coin flips.
 
 A lane's key depends on the root seed, its instance and its seed alone, a step's words on the lane and the step: no
 lane's numbers depend on its neighbours, on the calls, on the devices or on a restart.
@@ -7,7 +7,7 @@ Random numbers are the dearest part of a cheap step, so there are two generators
 
 - "jaxrank", the default: Threefry-2x32 with 20 rounds makes 64 random bits for each step of each lane; the draws of
   the step are a Weyl sequence from there through a 32-bit mixer. Seeds, lanes, steps, splits and fold-ins are
-  Threefry's; ``tests/test_random.py`` holds the statistical tests of what comes out.
+  Threefry's; ``tests/core/test_random.py`` holds the statistical tests of what comes out.
 - "threefry2x32": every word is Threefry's, and the bits are those of JAX's generator of that name, with the rounds
   written out instead of rolled into a loop, so that XLA can fuse them.
 """
@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
 
-from jaxrank.core.batching import lane_vector
 from jaxrank.core.checks import choice
 from jaxrank.core.types import Array, Key
 
@@ -137,29 +136,3 @@ def coin_flips(key: Key, num: int) -> Array:
     words = jax.random.bits(key, (math.ceil(num / 32),), jnp.uint32)
     flips = [words[i] >> jnp.arange(min(32, num - 32 * i), dtype=jnp.uint32) for i in range(words.shape[0])]
     return (jnp.concatenate(flips) & 1).astype(bool)
-
-
-def beta(key: Key, a: Array, b: Array) -> Array:
-    """A sample of Beta(a, b), elementwise, for a, b ≥ 1: by two gamma variates, all lanes and items at once.
-
-    Marsaglia and Tsang (ACM TOMS 26, 2000) accept 19 of 20 tries. JAX's sampler asks for a key of its own for every
-    variate, which takes several times as long.
-    """
-    d = lane_vector(jnp.stack([a, b]) - 1 / 3)
-    c = lane_vector(1 / jnp.sqrt(9 * d))
-
-    def some_are_missing(carry: tuple[Array, Array, Array]) -> Array:
-        return ~jnp.all(carry[2])
-
-    def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        number, gamma, done = carry
-        normal_key, uniform_key = jax.random.split(jax.random.fold_in(key, number))
-        x = jax.random.normal(normal_key, d.shape, d.dtype)
-        u = jax.random.uniform(uniform_key, d.shape, d.dtype)
-        w = c * x * (3 + c * x * (3 + c * x))  # v − 1 for v = (1 + c·x)³, which keeps its digits where v is close to 1
-        accepted = (w > -1) & (jnp.log(u) < x**2 / 2 + d * (jnp.log1p(jnp.maximum(w, -0.999999)) - w))
-        return number + 1, lane_vector(jnp.where(done, gamma, d * (1 + w))), lane_vector(done | accepted)
-
-    first = (jnp.int32(0), jnp.zeros_like(d), jnp.zeros(d.shape, bool))
-    _, gamma, _ = jax.lax.while_loop(some_are_missing, attempt, first)
-    return gamma[0] / (gamma[0] + gamma[1])

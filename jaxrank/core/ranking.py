@@ -95,6 +95,14 @@ def best_item(scores: Array, words: Array) -> Array:
     return lane_vector(best)
 
 
+def best_documents(scores: Array, mask: Array, list_size: int) -> Array:
+    """int32[list_size]: the documents of the highest scores [L], best first; equal scores in document order.
+
+    Documents that are not there, where ``mask`` bool[L] is false, come last.
+    """
+    return jax.lax.top_k(jnp.where(mask, scores, -jnp.inf), list_size)[1].astype(jnp.int32)
+
+
 def items_by_place(place: Array, list_size: int) -> Array:
     """int32[list_size]: the items in the order of their places [L]; those of place list_size and more are left out."""
     place = lane_vector(place)

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from jaxrank.core.metrics import dcg, relevance_gain
 from jaxrank.core.pytrees import array, derived, pytree, static
+from jaxrank.core.ranking import best_documents
 from jaxrank.core.types import Array
-from jaxrank.policies._online import best_documents
 
 _QUERIES = 32  # that a probe looks at together
 

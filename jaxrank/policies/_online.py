@@ -9,6 +9,7 @@ import jax
 import jax.flatten_util
 import jax.numpy as jnp
 
+from jaxrank.core.ranking import best_documents
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.learning.rankers import Params, Ranker
 
@@ -24,11 +25,6 @@ def documents(query: Query, policy: Any) -> tuple[Array, Array]:
         raise ValueError(f"{type(policy).__name__} needs an environment with features, as QueryStream")
     mask = jnp.ones(query.num_items, bool) if query.mask is None else query.mask
     return query.features, mask
-
-
-def best_documents(scores: Array, mask: Array, list_size: int) -> Array:
-    """int32[list_size]: the documents of the highest scores, best first; equal scores in document order."""
-    return jax.lax.top_k(jnp.where(mask, scores, -jnp.inf), list_size)[1].astype(jnp.int32)
 
 
 def shuffle(key: Key, mask: Array) -> Array:

@@ -18,19 +18,16 @@ class _Stateless:
         return state
 
 
-class _Constant(_Stateless):
-    """One list for ever."""
-
-    def settled(self, state: tuple[()]) -> Array:
-        return jnp.bool_(True)
-
-
 @pytree
-class StaticRanking(_Constant):
+class StaticRanking(_Stateless):
     """The base list for ever: "Baseline" of BubbleRank, Sec. 5.1."""
 
     def rank(self, key: Key, state: tuple[()], query: Query) -> Array:
         return query.base_ranking[: query.list_size]
+
+    def settled(self, state: tuple[()]) -> Array:
+        """bool[]: true from the start, as the list never changes."""
+        return jnp.bool_(True)
 
 
 @pytree
@@ -42,8 +39,12 @@ class RandomRanking(_Stateless):
 
 
 @pytree
-class OracleRanking(_Constant):
+class OracleRanking(_Stateless):
     """The optimal list: regret 0, the reference line."""
 
     def rank(self, key: Key, state: tuple[()], query: Query) -> Array:
         return query.optimal_ranking
+
+    def settled(self, state: tuple[()]) -> Array:
+        """bool[]: true from the start, as the list never changes."""
+        return jnp.bool_(True)

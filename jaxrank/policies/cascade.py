@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jaxrank.core.batching import lane_vector
 from jaxrank.core.numerics import any_above, kl_upper
 from jaxrank.core.pytrees import pytree, static
-from jaxrank.core.random import beta
 from jaxrank.core.ranking import by_item, top_items
+from jaxrank.core.samplers import beta
 from jaxrank.core.types import Array, Key, Query
 
 

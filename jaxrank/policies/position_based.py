@@ -23,6 +23,7 @@ from jaxrank.core.checks import non_negative, probability
 from jaxrank.core.numerics import ordered_sum
 from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import lookup, top_items
+from jaxrank.core.samplers import position_based_posterior
 from jaxrank.core.types import Array, Key, Query
 
 
@@ -151,7 +152,7 @@ class PBMPIE(_Optimistic):
 class PBMTS(_PositionBased):
     """PBM-TS: Thompson sampling from the posterior under a uniform prior.
 
-    p(θ_k) ∝ Π_l θ_k^S_{k,l}·(1 − χ_l·θ_k)^(N_{k,l} − S_{k,l}) on [0, 1], by ``sample_posterior``.
+    p(θ_k) ∝ Π_l θ_k^S_{k,l}·(1 − χ_l·θ_k)^(N_{k,l} − S_{k,l}) on [0, 1], by inverse CDF (``core/samplers.py``).
 
     Args:
       examination: χ [K]. By default that of the environment's users.
@@ -162,63 +163,8 @@ class PBMTS(_PositionBased):
 
     def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
         K, L = state.shown.shape
-        return top_items(sample_posterior(jax.random.uniform(key, (L,)), state, chi), K)
-
-
-_HALVINGS = 20  # of [0, π/2], to find the posterior's peak
-_CELLS = 64  # of the grid
-_REACH = 6.5  # standard deviations on either side of the peak that the grid covers
-
-
-def sample_posterior(uniforms: Array, state: PositionBasedState, chi: Array) -> Array:
-    """float[L]: attractions from PBM-TS's posterior, by inverse CDF on a grid, one uniform in [0, 1) an item.
-
-    In φ, with θ = sin² φ, the posterior has one peak inside (0, π/2) and is close to a Gaussian, however few or many
-    the observations are. The grid's 64 cells cover 6.5 standard deviations on either side of the peak. The density is
-    taken as constant in a cell, which puts the CDF off by 1e-3 at most (a test holds it against the integral), while
-    float32 can tell θ from 1. Densities are relative to the peak's and go through log1p: with millions of observations
-    float32 knows them only so.
-    """
-    # dθ = 2·sin φ·cos φ·dφ counts as half a click, and half a skip at a position that is always examined.
-    clicks = lane_vector(jnp.sum(state.clicks, axis=0) + 0.5)  # [L]
-    skips = lane_vector(jnp.append(state.shown - state.clicks, jnp.full((1, uniforms.shape[0]), 0.5), axis=0))
-    chi = jnp.append(chi, 1)[:, None]  # [K+1, 1]
-
-    def per_skip(phi: Array) -> Array:
-        """[K+1, L]: χ_l / (1 − χ_l·θ)."""
-        return chi / ((1 - chi) + chi * lane_vector(jnp.cos(phi) ** 2)[None, :])
-
-    def halve(i: Array, low: Array) -> Array:
-        middle = lane_vector(low) + jnp.pi / 2 * jnp.exp2(-1.0 - i)
-        rising = clicks / jnp.sin(middle) ** 2 > _over_positions(skips * per_skip(middle))
-        return lane_vector(jnp.where(rising, middle, low))
-
-    peak = lane_vector(jax.lax.fori_loop(0, _HALVINGS, halve, jnp.full_like(uniforms, 2.0**-_HALVINGS)))
-    theta, ratio = lane_vector(jnp.sin(peak) ** 2), lane_vector(per_skip(peak))
-    curvature = 4 * theta * (1 - theta) * (clicks / theta**2 + _over_positions(skips * ratio**2))  # in φ
-    reach = _REACH / jnp.sqrt(curvature)
-    start = lane_vector(jnp.maximum(peak - reach, 0))
-    width = lane_vector((jnp.minimum(peak + reach, jnp.pi / 2) - start) / _CELLS)
-
-    def add_cell(mass: Array, i: Array) -> tuple[Array, Array]:
-        phi = start + (i + 0.5) * width
-        gain = lane_vector(jnp.sin(phi - peak) * jnp.sin(phi + peak))  # sin² φ − θ
-        log_density = clicks * _log1p(gain / theta) + _over_positions(skips * _log1p(-ratio * gain[None, :]))
-        mass = lane_vector(mass + jnp.exp(log_density))
-        return mass, mass
-
-    total, mass = jax.lax.scan(add_cell, jnp.zeros_like(uniforms), jnp.arange(_CELLS))  # mass: [cells, L]
-    target = uniforms * total
-    below = mass <= target[None, :]
-    before = jnp.max(jnp.where(below, mass, 0), axis=0)
-    after = jnp.min(jnp.where(below, jnp.inf, mass), axis=0)
-    cell = jnp.sum(below, axis=0) + (target - before) / (after - before)
-    return jnp.sin(start + cell * width) ** 2
-
-
-def _log1p(x: Array) -> Array:
-    """log(1 + x) of an x that rounding may have put below −1."""
-    return jnp.log1p(jnp.maximum(x, -1 + 1e-6))
+        clicks, skips = jnp.sum(state.clicks, axis=0), state.shown - state.clicks
+        return top_items(position_based_posterior(jax.random.uniform(key, (L,)), clicks, skips, chi), K)
 
 
 def _over_positions(terms: Array) -> Array:

@@ -18,13 +18,13 @@ import jax.numpy as jnp
 
 from jaxrank.core.checks import positive, probability
 from jaxrank.core.pytrees import array, pytree, static
+from jaxrank.core.ranking import best_documents
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.learning.losses import pairwise_logistic
 from jaxrank.learning.rankers import Ranker, linear
 from jaxrank.policies._online import (
     GradientRanker,
     RankerState,
-    best_documents,
     best_of_shuffled,
     documents,
     merge,

@@ -25,7 +25,7 @@ from jaxrank.core.batching import lane_vector, rarely
 from jaxrank.core.checks import open_probability, positive
 from jaxrank.core.numerics import SHORT, any_of
 from jaxrank.core.pytrees import array, pytree
-from jaxrank.core.ranking import by_item, lookup, shuffle
+from jaxrank.core.ranking import by_item, shuffle
 from jaxrank.core.types import Array, Key, Query
 
 _LOG_C = math.log(4 * math.sqrt(2 / math.pi) / math.erf(math.sqrt(2)))  # line 1: c ≈ 3.34
@@ -61,22 +61,15 @@ class TopRank:
         return shuffle(words, jnp.minimum(state.block, K), num_groups=K, list_size=K)  # line 7
 
     def update(self, key: Key, state: TopRankState, query: Query, ranking: Array, clicks: Array) -> TopRankState:
-        L, wins, block = query.num_items, state.wins, state.block
-        log_inverse_delta = self._log_inverse_delta()
-        C = by_item(ranking, clicks, L)  # line 8
-        rows = L > SHORT  # touch the rows of the displayed items only; a small matrix is dealt with whole
-        block_i, C_i = (lookup(block, ranking), clicks) if rows else (block, C)
-        together = block_i[:, None] == block[None, :]
-        won = together & C_i[:, None] & ~C[None, :]  # line 10, where U = 1
-        if rows:
-            wins = wins.at[ranking].add(won, unique_indices=True)  # line 11
-            # Read only after writing: otherwise XLA copies the matrix.
-            found = jnp.any(together & _beats(wins[ranking], wins[:, ranking].T, log_inverse_delta))
-        else:
-            wins += won  # line 11
-            # Left to XLA, the layout of this matrix makes the step 3 times as dear.
-            found = any_of(lane_vector(together & _beats(wins, wins.T, log_inverse_delta)))
-        # Line 12 and lines 3–6, if this step adds to G.
+        block, log_inverse_delta = state.block, self._log_inverse_delta()
+        C = by_item(ranking, clicks, query.num_items)  # line 8
+        rows = _Rows(ranking, clicks) if query.num_items > SHORT else _Rows(None, C)
+        together = rows.of(block)[:, None] == block[None, :]
+        won = together & rows.clicked[:, None] & ~C[None, :]  # line 10, where U = 1
+        wins = rows.add(state.wins, won)  # line 11; read the wins only after this: otherwise XLA copies the matrix
+        beats = _beats(rows.of(wins), rows.of_transpose(wins), log_inverse_delta)  # line 12
+        found = rows.any(together & beats)
+        # Lines 3–6, if this step adds to G.
         return rarely(found, partial(_partition, query.list_size), state._replace(wins=wins), log_inverse_delta)
 
     def statistics(self, state: TopRankState) -> dict[str, Array]:
@@ -100,6 +93,30 @@ class TopRank:
         if self.horizon is None:
             raise ValueError("TopRank.horizon must be given outside of simulate, which knows it; got None")
         return jnp.log(self.horizon.astype(float))
+
+
+class _Rows(NamedTuple):
+    """The rows of the matrix of wins that a step touches: those of the displayed items or, of a small matrix, all."""
+
+    items: Array | None  # int32[K], the displayed items; None for all rows
+    clicked: Array  # bool[K] or bool[L], C of the items of these rows
+
+    def of(self, x: Array) -> Array:
+        """These rows of ``x`` [L, …]."""
+        return x if self.items is None else x[self.items]
+
+    def of_transpose(self, matrix: Array) -> Array:
+        """These rows of ``matrix.T``."""
+        return matrix.T if self.items is None else matrix[:, self.items].T
+
+    def add(self, matrix: Array, terms: Array) -> Array:
+        """``matrix`` with ``terms`` added to these rows."""
+        return matrix + terms if self.items is None else matrix.at[self.items].add(terms, unique_indices=True)
+
+    def any(self, flags: Array) -> Array:
+        """bool[]: is any of the ``flags`` in these rows set?"""
+        # Left to XLA, the layout of the whole matrix makes the step 3 times as expensive.
+        return any_of(lane_vector(flags)) if self.items is None else jnp.any(flags)
 
 
 def _beats(wins: Array, losses: Array, log_inverse_delta: Array) -> Array:

@@ -157,7 +157,7 @@ def test_cosine_and_block_probes():
     reference = np.arange(1.0, d + 1)
     cosine = jr.probes.Cosine(reference)
     assert float(cosine(policy, state, environment)) == 0
-    learnt = state._replace(theta=jnp.asarray(-2 * reference, jnp.float32))
+    learnt = state._replace(estimate=state.estimate._replace(theta=jnp.asarray(-2 * reference, jnp.float32)))
     assert float(cosine(policy, learnt, environment)) == pytest.approx(-1)
     sizes = np.diff(np.asarray(environment.queries.starts))[:3]
     blocks = np.asarray(jr.probes.BlockSizes(num_queries=3, top=5)(policy, state, environment))

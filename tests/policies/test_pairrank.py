@@ -32,7 +32,7 @@ def follow(policy, environment, num_steps, seed=0):
             else (environment.list_size, environment.queries.max_documents),
             jnp.uint32,
         ),
-        statistics=lambda policy, state: (state.theta, state.m_inverse, state.log_det),
+        statistics=lambda policy, state: (state.estimate.theta, state.estimate.m_inverse, state.estimate.log_det),
     )
     run.indices = indices(environment, num_steps, seed)
     return run
@@ -197,13 +197,14 @@ def test_lists_of_queries_of_all_sizes_are_those_of_whole_padding(exploration):
     environment = jr.QueryStream(queries, jr.click_models.graded_user("perfect"), list_size=K)
     policy = jr.PairRank(exploration=exploration, alpha=0.2, horizon=10, window=1)
     state = policy.init(jax.random.key(0), environment.offer(jnp.int32(0), jnp.int32(1)))
-    state = state._replace(theta=jnp.asarray(rng.normal(0, 2, d), jnp.float32))
+    estimate = state.estimate._replace(theta=jnp.asarray(rng.normal(0, 2, d), jnp.float32))
+    state = state._replace(estimate=estimate)
 
     def whole(key, index):
         query = environment.offer(index, jnp.int32(1))
-        scores = query.features @ state.theta
+        scores = query.features @ estimate.theta
         certain = pairrank.certain_orders(
-            scores, pairrank.widths(query.features, state.m_inverse), policy.alpha, query.mask
+            scores, pairrank.widths(query.features, estimate.m_inverse), policy.alpha, query.mask
         )
         if exploration == "conservative":
             return pairrank.conservative_list(jax.random.bits(key, (K, 150), jnp.uint32), certain, query.mask)
@@ -231,7 +232,7 @@ def test_lemma_1_by_hand_and_nothing_is_certain_with_it():
     d = environment.queries.num_features
     z = 2 * np.sqrt(d)
     c = np.exp(-z) / (1 + np.exp(-z)) ** 2
-    log_det = np.linalg.slogdet(np.asarray(state.m, np.float64))[1] - d * np.log(0.1)
+    log_det = np.linalg.slogdet(np.asarray(state.estimate.m, np.float64))[1] - d * np.log(0.1)
     alpha = 2 * 0.25 / c * (np.sqrt(0.25 * (log_det - 2 * np.log(0.1))) + np.sqrt(0.1) * 2)
     assert policy._alpha(state, d) == pytest.approx(alpha, rel=1e-3)
     query = environment.offer(jnp.int32(0), jnp.int32(1))

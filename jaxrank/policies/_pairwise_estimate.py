@@ -1,0 +1,267 @@
+"""PairRank's estimate θ̂ and its confidence matrix M, after every step and at a bounded cost (eq. 1, lines 9 and 10).
+
+Eq. 1 is the loss of a logistic regression on all pairs x_ij so far, the clicked document first, n of them a step at
+most: Σ log(1 + exp(−x_ijᵀθ)) + λ/2·‖θ‖². Its minimiser is θ̂, and M = λI + Σ x_ij x_ijᵀ. Minimising it from scratch at
+every step would take many passes over all pairs. Instead:
+
+- Most steps replace the pairs up to an earlier step, the anchor, by their second-order expansion around the anchor's θ:
+  by a gradient and a Hessian. The pairs since then are taken as they are. Newton's method minimises the sum of both,
+  from the last θ̂. The error of θ̂ is due to the change of the older pairs' Hessian since the anchor; the tests state how
+  small it is. Measured once on real data with d = 207, it was 2e-4 in the worst coordinate with λ = 10, and 0.07 with
+  λ = 0.1 and few pairs.
+- The anchor moves at every step at first, then each time the number of steps has grown by 1/64 at most, and every 64
+  steps in the end. A move is Newton's method on eq. 1 itself, with passes over all pairs for the gradient. The Hessian
+  of all pairs takes d times the work of a gradient. It is computed anew only when the number of steps has grown by 1/32
+  at most, and every 256 steps in the end; in between, the new pairs are added to it. Where the gradient is exact, the
+  Hessian decides only how fast Newton's method converges.
+- Newton's steps are damped, so that they never increase the loss (Sun and Tran-Dinh, Math. Programming 2019, for losses
+  like the logistic one): a step that changes the logit of a pair by r at most is shortened to log(1 + r)/r of its
+  length. Their linear systems are solved by conjugate gradients.
+- Memory does not grow with the number of steps. The pairs of the last ``window`` steps are stored. An older pair counts
+  by its second-order expansion around the θ̂ at which it left the window, which had seen ``window`` more steps. So θ̂ is
+  that of eq. 1 for the first ``window`` steps and close to it after.
+- M⁻¹ is updated by each step's pairs. When the Hessian is computed anew, a step of Newton's iteration for inverses
+  removes the rounding errors of M⁻¹. Nothing is factored: products of matrices run batched on any device.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.core.types import Array
+from jaxrank.policies._window import put_rows, take_rows
+
+_SPAN = 64  # the most steps between two anchors; a pass over the pairs takes those of this many steps at a time
+_AT_ANCHORS, _BETWEEN = (60, 1e-2), (10, 1e-2)  # conjugate gradients: the most iterations, and the relative tolerance
+
+
+class PairwiseEstimate(NamedTuple):
+    """θ̂ and M, and what the next steps need to update them. A pair is a row x_ij; a row of 0 is no pair."""
+
+    theta: Array  # float[d], θ̂
+    m: Array  # float[d, d], M
+    m_inverse: Array  # float[d, d], M⁻¹
+    log_det: Array  # float[], log(det M / det λI)
+    anchor: Array  # float[d], the θ of the anchor
+    gradient: Array  # float[d], of eq. 1 at the anchor, over the pairs up to it
+    hessian: Array  # float[d, d], likewise
+    recent: Array  # float[64·n, d], the pairs since the anchor
+    recent_hessian: Array  # float[d, d], their Hessian, each pair's at the θ̂ before its step
+    pairs: Array  # float[window·n, d], the pairs of the last steps, those of step t from row n·(t mod window) on
+    leaving: Array  # float[n, d], those of them that the next step replaces
+    old_hessian: Array  # float[d, d], H of all older pairs, whose part of eq. 1 is ½·θᵀHθ − slopeᵀθ
+    old_slope: Array  # float[d], their slope
+
+
+def initial_estimate(num_features: int, num_pairs: int, window: int, regularization: Array) -> PairwiseEstimate:
+    """The estimate before the first step: θ̂ = 0 and M = λI.
+
+    Args:
+      num_features: d.
+      num_pairs: n, the most pairs of a step.
+      window: the number of steps whose pairs are stored; rounded up to a multiple of 64.
+      regularization: λ.
+    """
+    d, eye = num_features, jnp.eye(num_features)
+    return PairwiseEstimate(
+        theta=jnp.zeros(d),
+        m=regularization * eye,
+        m_inverse=eye / regularization,
+        log_det=jnp.zeros(()),
+        anchor=jnp.zeros(d),
+        gradient=jnp.zeros(d),
+        hessian=regularization * eye,
+        recent=jnp.zeros((_SPAN * num_pairs, d)),
+        recent_hessian=jnp.zeros((d, d)),
+        pairs=jnp.zeros((-(-window // _SPAN) * _SPAN * num_pairs, d)),
+        leaving=jnp.zeros((num_pairs, d)),
+        old_hessian=jnp.zeros((d, d)),
+        old_slope=jnp.zeros(d),
+    )
+
+
+def add_pairs(estimate: PairwiseEstimate, pairs: Array, step: Array, regularization: Array) -> PairwiseEstimate:
+    """The estimate after a step with the pairs float[n, d]; ``step`` counts 1, 2, …, the same in every lane."""
+    estimate = _add_to_window(estimate, pairs, step)
+    estimate = _add_to_m(estimate, pairs)
+    estimate = _add_to_recent(estimate, pairs, step)
+    # As the step is the same in every lane, this stays a branch under vmap.
+    solution = jax.lax.cond(
+        _due(step, 6, _SPAN), lambda: _move_anchor(estimate, step, regularization), lambda: _follow(estimate)
+    )
+    return estimate._replace(**solution._asdict())
+
+
+def _add_to_window(estimate: PairwiseEstimate, pairs: Array, step: Array) -> PairwiseEstimate:
+    """Stores the new pairs in the place of the oldest, and replaces those by their expansion around θ̂."""
+    n = pairs.shape[0]
+    window = estimate.pairs.shape[0] // n
+    leaving = estimate.leaving
+    z = leaving @ estimate.theta
+    curvature = _curvature(z)
+    # Written, and only then read, for the next step: in any other order XLA copies the whole window.
+    stored = put_rows(estimate.pairs, pairs, n * (step % window))
+    return estimate._replace(
+        pairs=stored,
+        leaving=take_rows(stored, n * ((step + 1) % window), n),
+        old_hessian=estimate.old_hessian + _gram(leaving, curvature),
+        old_slope=estimate.old_slope + (curvature * z + jax.nn.sigmoid(-z)) @ leaving,
+    )
+
+
+def _add_to_m(estimate: PairwiseEstimate, pairs: Array) -> PairwiseEstimate:
+    """Line 10."""
+    m_inverse, growth = _add_rows(estimate.m_inverse, pairs)
+    return estimate._replace(m=estimate.m + pairs.T @ pairs, m_inverse=m_inverse, log_det=estimate.log_det + growth)
+
+
+def _add_to_recent(estimate: PairwiseEstimate, pairs: Array, step: Array) -> PairwiseEstimate:
+    """Adds the new pairs to those since the anchor."""
+    return estimate._replace(
+        recent=put_rows(estimate.recent, pairs, pairs.shape[0] * (step % _SPAN)),
+        recent_hessian=estimate.recent_hessian + _gram(pairs, _curvature(pairs @ estimate.theta)),
+    )
+
+
+class _Solution(NamedTuple):
+    """The fields of the estimate that a new θ̂ changes; without the window, so that no branch has to return it."""
+
+    theta: Array
+    m_inverse: Array
+    anchor: Array
+    gradient: Array
+    hessian: Array
+    recent: Array
+    recent_hessian: Array
+
+
+def _follow(estimate: PairwiseEstimate) -> _Solution:
+    """Newton's method on the expansion around the anchor plus the pairs since then."""
+    recent, hessian = estimate.recent, estimate.hessian + estimate.recent_hessian
+
+    def newton(_: Array, theta: Array) -> Array:
+        wrong = jax.nn.sigmoid(-(recent @ theta))
+        gradient = estimate.gradient + estimate.hessian @ (theta - estimate.anchor) - wrong @ recent
+        change = _solve(hessian, estimate.m_inverse, -gradient, *_BETWEEN)
+        return theta + _damping(jnp.max(jnp.abs(recent @ change))) * change
+
+    theta = jax.lax.fori_loop(0, 2, newton, estimate.theta)
+    return _Solution(theta, *(getattr(estimate, name) for name in _Solution._fields[1:]))
+
+
+def _move_anchor(estimate: PairwiseEstimate, step: Array, regularization: Array) -> _Solution:
+    """Newton's method on eq. 1 itself. The new anchor is the θ before its last step."""
+    span = estimate.recent.shape[0]  # rows
+    num_filled = jnp.minimum(step // _SPAN + 1, estimate.pairs.shape[0] // span)
+    eye = jnp.eye(estimate.theta.shape[0])
+    old_hessian = estimate.old_hessian + regularization * eye
+    anew = _due(step, 5, 256)
+
+    def over_pairs(add: Any, first: Array) -> Array:
+        """Accumulates ``add`` over the stored pairs, a span of steps at a time."""
+        return jax.lax.fori_loop(
+            0, num_filled, lambda i, total: add(total, take_rows(estimate.pairs, i * span, span)), first
+        )
+
+    def hessian_at(theta: Array) -> Array:
+        return over_pairs(lambda total, x: total + _gram(x, _curvature(x @ theta)), old_hessian)
+
+    def gradient_at(theta: Array) -> Array:
+        return over_pairs(
+            lambda total, x: total - jax.nn.sigmoid(-(x @ theta)) @ x, old_hessian @ theta - estimate.old_slope
+        )
+
+    def largest_logit(change: Array) -> Array:
+        return over_pairs(lambda most, x: jnp.maximum(most, jnp.max(jnp.abs(x @ change))), jnp.zeros_like(change[0]))
+
+    def refined_inverse() -> Array:
+        refined = estimate.m_inverse @ (2 * eye - estimate.m @ estimate.m_inverse)
+        return (refined + refined.T) / 2
+
+    m_inverse = jax.lax.cond(anew, refined_inverse, lambda: estimate.m_inverse)
+
+    def newton(number: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        theta, _, _, hessian = carry
+        recompute = anew & ((number == 0) | (step < 4 * _SPAN))
+        hessian = jax.lax.cond(recompute, lambda: hessian_at(theta), lambda: hessian)
+        gradient = gradient_at(theta)
+        change = _solve(hessian, m_inverse, -gradient, *_AT_ANCHORS)
+        return theta + _damping(largest_logit(change)) * change, theta, gradient, hessian
+
+    first = (estimate.theta, estimate.anchor, estimate.gradient, estimate.hessian + estimate.recent_hessian)
+    theta, anchor, gradient, hessian = jax.lax.fori_loop(0, jnp.where(step < _SPAN, 6, 3), newton, first)
+    none = jnp.zeros_like(estimate.recent), jnp.zeros_like(estimate.recent_hessian)
+    return _Solution(theta, m_inverse, anchor, gradient, hessian, *none)
+
+
+def _due(step: Array, shift: int, most: int) -> Array:
+    """bool[]: does the step complete a period?
+
+    The period is 1 at first, then a power of 2 that is at most 2^−shift of the steps so far, and ``most`` in the end.
+    """
+    period = jnp.int32(1) << jnp.clip(31 - jax.lax.clz(jnp.maximum(step, 1)) - shift, 0, most.bit_length() - 1)
+    return step % period == 0
+
+
+def _curvature(logits: Array) -> Array:
+    """The second derivative of a pair's loss log(1 + exp(−z)), which is σ(z)·σ(−z)."""
+    return jax.nn.sigmoid(logits) * jax.nn.sigmoid(-logits)
+
+
+def _gram(rows: Array, weights: Array) -> Array:
+    """float[d, d]: Σ w·xxᵀ over the rows x [n, d] with weights w [n]."""
+    return (rows * weights[:, None]).T @ rows
+
+
+def _damping(reach: Array) -> Array:
+    """log(1 + r)/r, which is 1 at r = 0."""
+    return jnp.where(reach > 1e-4, jnp.log1p(reach) / jnp.maximum(reach, 1e-4), 1)
+
+
+def _solve(hessian: Array, m_inverse: Array, target: Array, max_iterations: int, tolerance: float) -> Array:
+    """float[d]: H⁻¹·target by conjugate gradients, until the residual is ``tolerance`` times the target.
+
+    M⁻¹ is the preconditioner and gives the norm of the residual: H is M with every pair weighted by its curvature, so
+    M⁻¹ removes most of its spread.
+    """
+
+    def ratio(above: Array, below: Array) -> Array:
+        return jnp.where(below > 0, above / jnp.where(below > 0, below, 1), 0)
+
+    def continues(carry: Any) -> Array:
+        number, *_, product = carry
+        return (number < max_iterations) & (product > tolerance**2 * whole)
+
+    def iterate(carry: Any) -> Any:
+        number, solution, residual, direction, product = carry
+        bent = hessian @ direction
+        length = ratio(product, direction @ bent)
+        residual = residual - length * bent
+        towards = m_inverse @ residual
+        new = residual @ towards
+        return number + 1, solution + length * direction, residual, towards + ratio(new, product) * direction, new
+
+    first = m_inverse @ target
+    whole = target @ first
+    start = (jnp.int32(0), jnp.zeros_like(target), target, first, whole)
+    return jax.lax.while_loop(continues, iterate, start)[1]
+
+
+def _add_rows(inverse: Array, rows: Array) -> tuple[Array, Array]:
+    """(A + Σxxᵀ)⁻¹ from A⁻¹ [d, d] and a few rows x [n, d], and the growth of log det A.
+
+    These are Sherman–Morrison updates, one row after the other, but on vectors alone: the matrix is read and written
+    once.
+    """
+    spread = (inverse @ rows.T).T  # [n, d]
+    steps: list[Array] = []
+    grown: list[Array] = []
+    for k in range(rows.shape[0]):
+        v = spread[k]
+        for u in steps:
+            v = v - jnp.dot(u, rows[k]) * u
+        grown.append(1 + jnp.dot(v, rows[k]))
+        steps.append(v / jnp.sqrt(grown[-1]))
+    vectors = jnp.stack(steps)
+    return inverse - vectors.T @ vectors, jnp.sum(jnp.log(jnp.stack(grown)))
