@@ -73,6 +73,8 @@ class PairRank:
 
     def init(self, key: Key, query: Query) -> PairRankState:
         d = documents(query, self)[0].shape[1]
+        if query.list_size < 2:
+            raise ValueError(f"PairRank needs lists of at least 2 positions, for pairs; got {query.list_size}")
         return PairRankState(initial_estimate(d, query.list_size // 2, self.window, self.regularization))  # line 1
 
     def rank(self, key: Key, state: PairRankState, query: Query) -> Array:

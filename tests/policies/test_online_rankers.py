@@ -189,7 +189,7 @@ def test_offline_ranknet_learns_from_the_labels():
         (lambda: jr.SGDRankNet(pairs="some"), r"SGDRankNet\.pairs must be 'all' or 'independent'; got 'some'"),
         (lambda: jr.PDGD(learning_rate=0.0), r"PDGD\.learning_rate must be positive and finite; got 0\.0"),
         (lambda: jr.MGD(num_candidates=0), r"MGD\.num_candidates must be a positive integer; got 0"),
-        (lambda: jr.rankers.mlp(0), r"hidden must be positive numbers of units, at least one; got \(0,\)"),
+        (lambda: jr.rankers.mlp(0), r"hidden must be a positive integer; got 0"),
     ],
 )
 def test_bad_options_name_the_field_and_the_value(make, message):
