@@ -1,6 +1,9 @@
-"""jaxrank: a vectorized JAX simulator of online learning to rank for massively parallel runs."""
+"""jaxrank: a vectorized JAX simulator of online learning to rank for massively parallel runs.
 
-from jaxrank import click_models, datasets, testing
+What is public is ``__all__``, nothing else: modules and names behind it may move.
+"""
+
+from jaxrank import click_models, datasets, environments, policies, testing
 from jaxrank.click_models import (
     CascadeModel,
     ClickChainModel,
@@ -10,102 +13,52 @@ from jaxrank.click_models import (
     PositionBasedModel,
     UserBrowsingModel,
 )
+from jaxrank.core import checks
+from jaxrank.core.batching import rarely
+from jaxrank.core.pytrees import array, derived, pytree, static
 from jaxrank.core.registry import available, make, register
 from jaxrank.core.types import ClickModel, Environment, Policy, Query
 from jaxrank.core.version import __version__
+from jaxrank.engine import distributed
 from jaxrank.engine.devices import use_all_cores
 from jaxrank.engine.estimation import Estimate, estimate
 from jaxrank.engine.loop import Interrupted
 from jaxrank.engine.simulation import compare, simulate
-from jaxrank.environments import ClickBandit, QueryStream, TopicBandit, sweep_trade_off
+from jaxrank.environments import *  # noqa: F403
 from jaxrank.learning import counterfactual, losses, probes, rankers, relax
 from jaxrank.learning.training import offline_ranknet, train
 from jaxrank.output.plotting import plot_curves
 from jaxrank.output.results import load, mean_and_error, per_step, save
-from jaxrank.policies import (
-    DBGD,
-    DCMKLUCB,
-    MGD,
-    PBMPIE,
-    PBMTS,
-    PBMUCB,
-    PDGD,
-    BatchRank,
-    BubbleRank,
-    CascadeHybrid,
-    CascadeKLUCB,
-    CascadeLinTS,
-    CascadeLinUCB,
-    CascadeLSB,
-    CascadeTS,
-    CascadeUCB1,
-    EpsilonGreedy,
-    FixedRanker,
-    OracleRanking,
-    PairRank,
-    RandomRanking,
-    RankedExp3,
-    RankedKLUCB,
-    RankedUCB1,
-    SGDRankNet,
-    StaticRanking,
-    TopRank,
-)
+from jaxrank.policies import *  # noqa: F403
 from jaxrank.studies.sweeps import sweep
 from jaxrank.studies.tuning import tune
 
 use_all_cores()
 
 __all__ = [
-    "DBGD",
-    "DCMKLUCB",
-    "MGD",
-    "PBMPIE",
-    "PBMTS",
-    "PBMUCB",
-    "PDGD",
-    "BatchRank",
-    "BubbleRank",
-    "CascadeHybrid",
-    "CascadeKLUCB",
-    "CascadeLSB",
-    "CascadeLinTS",
-    "CascadeLinUCB",
     "CascadeModel",
-    "CascadeTS",
-    "CascadeUCB1",
-    "ClickBandit",
     "ClickChainModel",
     "ClickModel",
     "DependentClickModel",
     "DynamicBayesianModel",
     "Environment",
-    "EpsilonGreedy",
     "Estimate",
-    "FixedRanker",
     "GradedUser",
     "Interrupted",
-    "OracleRanking",
-    "PairRank",
     "Policy",
     "PositionBasedModel",
     "Query",
-    "QueryStream",
-    "RandomRanking",
-    "RankedExp3",
-    "RankedKLUCB",
-    "RankedUCB1",
-    "SGDRankNet",
-    "StaticRanking",
-    "TopRank",
-    "TopicBandit",
     "UserBrowsingModel",
     "__version__",
+    "array",
     "available",
+    "checks",
     "click_models",
     "compare",
     "counterfactual",
     "datasets",
+    "derived",
+    "distributed",
     "estimate",
     "load",
     "losses",
@@ -115,14 +68,18 @@ __all__ = [
     "per_step",
     "plot_curves",
     "probes",
+    "pytree",
     "rankers",
+    "rarely",
     "register",
     "relax",
     "save",
     "simulate",
+    "static",
     "sweep",
-    "sweep_trade_off",
     "testing",
     "train",
     "tune",
 ]
+__all__ += environments.__all__
+__all__ += policies.__all__

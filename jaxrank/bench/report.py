@@ -4,6 +4,7 @@ import json
 import os
 import platform
 from collections.abc import Callable, Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ Row = dict[str, Any]
 
 def machine() -> dict[str, str]:
     """What the numbers were measured on and with."""
-    from importlib.metadata import PackageNotFoundError, version
 
     def of(package: str) -> str:
         try:

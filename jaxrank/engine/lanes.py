@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
@@ -83,10 +84,13 @@ def run_intervals(
         query_key, rank_key, click_key, update_key = random.keys_of(words, prng)
         query = environment.query(query_key, t)
         ranking = policy.rank(rank_key, state, query)
+        _require(policy, "rank", ranking, (query.list_size,), jnp.int32)
         clicks = lane_vector(environment.clicks(click_key, query, ranking))
+        _require(environment, "clicks", clicks, (query.list_size,), bool)
         measured = environment.metrics(query, ranking)
-        state = policy.update(update_key, state, query, ranking, clicks)
-        return state, {name: measured[name] for name in metrics}
+        new_state = policy.update(update_key, state, query, ranking, clicks)
+        _require_alike(policy, state, new_state)
+        return new_state, {name: measured[name] for name in metrics}
 
     def advance(lanes: Lanes, words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
         # The constant leaves are carried too: only what is carried keeps its layout in the loop.
@@ -145,6 +149,26 @@ def run_intervals(
 
     out_specs = (_PER_LANE, _PER_INTERVAL, _PER_INTERVAL, _PER_INTERVAL)
     return _on_mesh(run_parts, mesh, lanes, _SHARED, _SHARED, out_specs=out_specs)(lanes, intervals, probes)
+
+
+def _require(owner: Any, method: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    """While the loop is traced: a method has returned an array of this shape and type."""
+    try:
+        chex.assert_shape(value, shape)
+        chex.assert_type(value, dtype)
+    except AssertionError:
+        wanted, got = f"{jnp.dtype(dtype)}{list(shape)}", f"{jnp.result_type(value)}{list(jnp.shape(value))}"
+        raise ValueError(f"{type(owner).__name__}.{method} must return {wanted}; got {got}") from None
+
+
+def _require_alike(policy: Policy, before: State, after: State) -> None:
+    """While the loop is traced: an update has kept the state's structure, shapes and types."""
+    try:
+        chex.assert_trees_all_equal_shapes_and_dtypes(before, after)
+    except (AssertionError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        name = type(policy).__name__
+        raise ValueError(f"{name}.update must keep the shapes and types of its state: {reason:.300}") from None
 
 
 def padded_size(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:

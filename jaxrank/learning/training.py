@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxrank.core.checks import integer
 from jaxrank.core.types import Array, Key
@@ -85,8 +86,6 @@ def _train_seeds(keys: Key, queries: "QuerySet", labels: Array, settings: _Setti
 
 
 def _train_one(key: Key, queries: "QuerySet", labels: Array, settings: _Settings) -> Params:
-    import optax
-
     loss, ranker, optimizer, num_epochs, learning_rate, batch_size, regularization = settings
     num_batches = -(-queries.num_queries // batch_size)
     if optimizer is None:

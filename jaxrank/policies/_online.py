@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.flatten_util
 import jax.numpy as jnp
+import optax
 
 from jaxrank.core.ranking import best_documents
 from jaxrank.core.types import Array, Key, Query
@@ -93,14 +94,10 @@ class GradientRanker:
         return jax.flatten_util.ravel_pytree(state.params)[0]
 
     def _optimizer(self) -> Any:
-        import optax
-
         return optax.sgd(self.learning_rate) if self.optimizer is None else self.optimizer
 
     def _ascend(self, state: RankerState, features: Array, weights: Array) -> RankerState:
         """A step up Σ weight·score over the shown documents' ``features`` [K, d], with constant ``weights`` [K]."""
-        import optax
-
         down = jax.grad(lambda params: -jnp.dot(weights, self.ranker.apply(params, features)))(state.params)
         updates, optimizer = self._optimizer().update(down, state.optimizer, state.params)
         return RankerState(optax.apply_updates(state.params, updates), optimizer)

@@ -8,9 +8,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from jaxrank.click_models import graded_user
 from jaxrank.core.checks import choice, integer
 from jaxrank.core.pytrees import num_instances, take_instances
 from jaxrank.core.types import Environment, Policy, learns_ranker
+from jaxrank.datasets import (
+    letor,
+    movielens,
+    synthetic,
+    synthetic_letor,
+    synthetic_ratings,
+    topic_bandit,
+    yahoo_music,
+    yandex,
+)
+from jaxrank.environments import ClickBandit, QueryStream
+from jaxrank.learning.probes import OfflineNDCG
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
 from jaxrank.policies.linear_cascade import LinearCascade
 
@@ -105,8 +118,6 @@ def _click(
     click_model: str = "cm",
     top: int | None = None,
 ) -> World:
-    from jaxrank.datasets import synthetic, yandex
-    from jaxrank.environments import ClickBandit
 
     model: Any
     if data is None:
@@ -130,7 +141,6 @@ def _topics(
     list_size: int = 10,
     trade_off: float = 0.5,
 ) -> World:
-    from jaxrank.datasets import movielens, synthetic_ratings, topic_bandit, yahoo_music
 
     if data is None:
         ratings = synthetic_ratings(max(2 * queries, 40) * 2, items)  # half of them click, a few of those like nothing
@@ -153,10 +163,6 @@ def _letor(
     user: tuple[str, ...] | list[str] = ("perfect",),
     grades: int = 5,
 ) -> World:
-    from jaxrank.click_models.graded import graded_user
-    from jaxrank.datasets import letor, synthetic_letor
-    from jaxrank.environments import QueryStream
-    from jaxrank.learning.probes import OfflineNDCG
 
     reader = graded_user(*user, num_grades=grades)  # before the data, which take longer
     sets = synthetic_letor(queries or 100) if data is None else letor(data, num_grades=grades)

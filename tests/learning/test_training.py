@@ -64,8 +64,8 @@ def test_seeds_side_by_side_are_those_alone_and_may_have_labels_of_their_own():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_epochs": 0}, "num_epochs must be an integer from 1 .*; got 0"),
-        ({"batch_size": 1.5}, "batch_size must be an integer from 1 .*; got 1.5"),
+        ({"num_epochs": 0}, "num_epochs must be a positive integer; got 0"),
+        ({"batch_size": 1.5}, "batch_size must be a positive integer; got 1.5"),
         ({"labels": np.zeros(3)}, r"labels must be one for each of \d+ documents; got shape \(3,\)"),
     ],
 )

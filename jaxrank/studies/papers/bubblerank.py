@@ -16,7 +16,7 @@ from jaxrank.engine.simulation import simulate
 from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.output.plotting import panels, plot_curves
 from jaxrank.output.report import Report
-from jaxrank.output.results import mean_and_error
+from jaxrank.output.results import mean_and_error, per_step
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import BatchRank, BubbleRank, CascadeKLUCB, StaticRanking, TopRank
 from jaxrank.studies.papers.figure import FigureRequest, Size, queries, run_models
@@ -227,8 +227,6 @@ def fig4(request: FigureRequest) -> Report:
     figure, axes = panels(3)
     for ax, model in zip(axes, MODELS, strict=True):
         plot_curves(result.sel(click_model=model), "ndcg@5", ax=ax, per_step=True, title=model.upper())
-    from jaxrank.output.results import per_step
-
     ndcg = per_step(result["ndcg@5"])
     rows = [
         [

@@ -26,7 +26,7 @@ from jaxrank.output.plotting import panels, plot_curves
 from jaxrank.output.report import Report
 from jaxrank.output.results import mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
-from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
+from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, FixedRanker, PairRank, SGDRankNet
 from jaxrank.studies.papers.figure import FigureRequest, Size
 
 if TYPE_CHECKING:
@@ -109,8 +109,6 @@ def _tuned(queries: LetorData, scale: str, names: list[str]) -> dict[str, Policy
 
 
 def _ndcg_of(probe: OfflineNDCG, params: Any) -> Any:
-    from jaxrank.policies.ranknet import FixedRanker
-
     return probe(FixedRanker(params), (), None)
 
 
