@@ -44,6 +44,8 @@ def lanes_major(x: Array) -> Array:
 
 
 def _laid_out(x: Array, major_to_minor: tuple[int, ...]) -> Array:
+    if not isinstance(x, jax.core.Tracer):  # outside of jit there is no layout to choose, and NumPy's arrays have none
+        return x
     # JAX (0.10) takes a constraint on a result of jit for the result's own layout, and then misreads it elsewhere:
     # the barrier keeps the constraint inside.
     return jax.lax.optimization_barrier(with_layout_constraint(x, Layout(major_to_minor)))
