@@ -15,6 +15,7 @@ import numpy as np
 from jaxrank import bench as benchmark
 from jaxrank import click_models, datasets
 from jaxrank.core import registry
+from jaxrank.core.checks import choice, integer
 from jaxrank.core.version import __version__
 from jaxrank.engine import distributed
 from jaxrank.engine.devices import first_devices
@@ -191,20 +192,20 @@ def fit(options: argparse.Namespace) -> None:
 def bench(options: argparse.Namespace) -> None:
     if not options.no_baseline and find_spec("numba") is None:
         raise ValueError("the baseline needs numba (pip install 'jaxrank[bench]'); or give --no-baseline")
-    for name, numbers in (("lanes", options.lanes), ("items", options.items), ("repeat", [options.repeat])):
-        if min(numbers) < 1:
-            raise ValueError(f"--{name} must be at least 1; got {min(numbers)}")
-    if not 1 <= options.list_size <= min(options.items):
-        raise ValueError(f"--list-size must be from 1 to {min(options.items)} items; got {options.list_size}")
-    if min(options.devices) < 0:
-        raise ValueError(f"--devices must be at least 0; got {min(options.devices)}")
+    for name, numbers, least in (
+        ("lanes", options.lanes, 1),
+        ("items", options.items, 1),
+        ("repeat", [options.repeat], 1),
+        ("devices", options.devices, 0),
+    ):
+        integer(f"--{name}", min(numbers), least)
+    integer("--list-size", options.list_size, 1, min(options.items), " items")
     for kind, given, known in (
         ("policy", options.policy or (), benchmark.FEATURE_FREE),
         ("click-model", options.click_model, ("cm", "dcm", "pbm")),
     ):
         for name in given:
-            if name not in known:
-                raise ValueError(f"--{kind} must be among {', '.join(known)}; got {name!r}")
+            choice(f"--{kind}", name, known)
     cells = [
         benchmark.Cell(policy, model, lanes, items, options.list_size, devices, late)
         for items in options.items

@@ -86,7 +86,8 @@ class Policy(Protocol):
     - ``horizon``: a field; None there means the number of steps of the run. Policies without it need none.
     - ``score(state, features) -> float[...]``: the learnt ranker's scores of documents [..., d]. A policy that has it
       learns a ranker and runs in a stream of queries; without it, it learns about items that stay the same.
-    - ``weights(state) -> float[n]``: the learnt ranker's parameters. For probes.
+    - ``weights(state) -> float[n]``: the learnt ranker's parameters. For the probe ``Cosine``.
+    - ``block_numbers(state, query) -> int32[L]``: which block each document is in. For the probe ``BlockSizes``.
     - ``statistics(state) -> dict[str, Array]``: what it knows, by the paper's names. For probes and tests.
     """
 
@@ -107,6 +108,7 @@ class Environment(Protocol):
     - ``stationary``: True if every step offers the same query and measures a list alike, so that the curves of settled
       lanes are known in advance. False by default. Every class claims it for itself, ``stationary: ClassVar[bool] =
       True`` in its own body: a subclass may change what its base class said.
+    - ``queries``, a ``QuerySet``, and ``offer(index, step) -> Query``: any query of a stream. For ``BlockSizes``.
     """
 
     instance_dim: ClassVar[str]  # what the instance axis is called in results: "query", "user"

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
+from jaxrank.core.checks import integer
 from jaxrank.engine.lanes import AXIS
 
 _LANES_PER_CORE = 8  # a vector of them: fewer are not worth a core of their own
@@ -41,8 +42,7 @@ def lane_mesh(num_lanes: int, mesh: Mesh | None, has_features: bool) -> Mesh:
 
 def first_devices(count: int) -> Mesh:
     """A mesh of so many devices of this process; CPU devices are made where that is still possible."""
-    if count < 1:
-        raise ValueError(f"devices must be at least 1; got {count}")
+    count = integer("devices", count)
     with contextlib.suppress(RuntimeError):  # if the backend has started
         jax.config.update("jax_num_cpu_devices", count)
     devices = jax.local_devices()

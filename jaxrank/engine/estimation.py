@@ -33,7 +33,7 @@ class Estimate:
         """The name that ``num_shares`` had in 0.1.0."""
         warnings.warn(
             "Estimate.num_groups is now called num_shares; the old name goes with jaxrank 0.3",
-            DeprecationWarning,
+            FutureWarning,
             stacklevel=2,
         )
         return self.num_shares

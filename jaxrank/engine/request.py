@@ -336,7 +336,7 @@ def _described(request: Any) -> str:
 
 
 def _warn_renamed(old: str, new: str) -> None:
-    warnings.warn(f"{old} is now called {new}; the old name goes with jaxrank 0.3", DeprecationWarning, stacklevel=4)
+    warnings.warn(f"{old} is now called {new}; the old name goes with jaxrank 0.3", FutureWarning, stacklevel=3)
 
 
 def _short(numbers: np.ndarray) -> str:

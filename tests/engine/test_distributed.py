@@ -161,7 +161,7 @@ def test_resume_needs_only_the_folder(tmp_path, capsys):
     ("arguments", "message"),
     [
         (["resume", "/nowhere"], "FOLDER must be what --checkpoint was; cannot read /nowhere/run.json"),
-        (["run", "--devices", "0"], "devices must be at least 1; got 0"),
+        (["run", "--devices", "0"], "devices must be a positive integer; got 0"),
         (["run", "--devices", "999"], "devices must be at most the"),
         (["run", "--process-id", "1"], "--coordinator, --num-processes and --process-id need --distributed"),
         (["run", "--distributed", "--process-id", "1"], "must be given together, or none of them; got None, None, 1"),

@@ -50,13 +50,13 @@ def test_an_unknown_option_is_refused_with_the_closest_one():
 def test_old_names_work_for_one_version_with_a_warning():
     options = {"progress": False, "num_records": 3}
     expected = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, call_intervals=1, **options)
-    with pytest.warns(DeprecationWarning, match="chunk_intervals is now called call_intervals"):
+    with pytest.warns(FutureWarning, match="chunk_intervals is now called call_intervals"):
         old = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, chunk_intervals=1, **options)
     assert old["regret"].equals(expected["regret"])
-    with pytest.warns(DeprecationWarning, match=r"'5 chunks' is now called checkpoint_every='5 calls'"):
+    with pytest.warns(FutureWarning, match=r"'5 chunks' is now called checkpoint_every='5 calls'"):
         assert Request(10, checkpoint_every="5 chunks").checkpoint_every == "5 calls"
     plan = jr.estimate(jr.RandomRanking(), ENVIRONMENT, 100, calibration_seconds=0.01)
-    with pytest.warns(DeprecationWarning, match="num_groups is now called num_shares"):
+    with pytest.warns(FutureWarning, match="num_groups is now called num_shares"):
         assert plan.num_groups == plan.num_shares == 1
 
 

@@ -10,7 +10,8 @@ RankNet, in short runs. Without a validation split, every fifth training query i
 
 import dataclasses
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
     import xarray
 
 USERS = ("perfect", "navigational", "informational")
-POLICIES: dict[str, Any] = {
-    "PairRank_C": PairRank(exploration="conservative"),
-    "PairRank_R": PairRank(exploration="random"),
-    "SGDRankNet": SGDRankNet(),
-    "PDGD": PDGD(),
-    "EpsilonGreedy": EpsilonGreedy(),
-    "MGD": MGD(),
-    "DBGD": DBGD(),
+POLICIES: dict[str, Callable[[], Any]] = {
+    "PairRank_C": partial(PairRank, exploration="conservative"),
+    "PairRank_R": partial(PairRank, exploration="random"),
+    "SGDRankNet": SGDRankNet,
+    "PDGD": PDGD,
+    "EpsilonGreedy": EpsilonGreedy,
+    "MGD": MGD,
+    "DBGD": DBGD,
 }
 TUNED: dict[str, tuple[float, ...]] = {"regularization": (0.1, 1.0, 10.0, 100.0), "learning_rate": (0.03, 0.1, 0.3)}
 BASELINES = ("PDGD", "EpsilonGreedy", "MGD", "DBGD")
@@ -94,7 +95,7 @@ def _tuned(queries: LetorData, scale: str, names: list[str]) -> dict[str, Policy
     probe = OfflineNDCG(held_out)
     chosen: dict[str, Policy] = {}
     for name in names:
-        policy = POLICIES[name]
+        policy = POLICIES[name]()
         if name == "PairRank_R":
             policy = dataclasses.replace(policy, regularization=chosen["PairRank_C"].regularization)  # type: ignore
         elif name in ("PairRank_C", "SGDRankNet", "EpsilonGreedy"):
