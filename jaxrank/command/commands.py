@@ -1,4 +1,4 @@
-"""What each command does with its options (``cli.py`` has those)."""
+"""What each command does with its options (which ``cli.py`` defines)."""
 
 import argparse
 import ast
@@ -68,7 +68,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         resume=resume,
     )
     result.attrs["data"] = str(options.data) if options.data else "synthetic"
-    if "lane" in result.dims:  # too much to gather
+    if "lane" in result.dims:  # the curves were too large to gather
         out = options.out / f"run-{jax.process_index()}-of-{jax.process_count()}.nc"
         print(f"wrote {results.save(result, out)}: the lanes of this process")
         return
@@ -100,7 +100,7 @@ def request_options(options: argparse.Namespace, world: worlds.World) -> dict[st
 
 
 def _keep_options(options: argparse.Namespace) -> None:
-    """What ``jaxrank resume`` needs to know of a run, as JSON beside its checkpoints."""
+    """Writes what ``jaxrank resume`` needs to know about a run, as JSON beside its checkpoints."""
     path = options.checkpoint / "run.json"
     if any(distributed.gather(path.exists())):
         raise ValueError(
@@ -117,7 +117,7 @@ def resume(options: argparse.Namespace) -> None:
     try:
         kept = json.loads(path.read_text())["options"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"FOLDER must be what --checkpoint was; cannot read {path}") from None
+        raise ValueError(f"FOLDER must be the one given to --checkpoint; cannot read {path}") from None
     again = options.run_defaults()
     for name, value in kept.items():
         setattr(again, name, Path(value) if isinstance(getattr(again, name, None), Path) else value)
@@ -223,7 +223,7 @@ def bench(options: argparse.Namespace) -> None:
         row = benchmark.measure(cell, options.repeat, baseline=not options.no_baseline)
         rows.append(row)
         print(benchmark.table([row]).splitlines()[-1] if len(rows) > 1 else benchmark.table([row]), flush=True)
-        paths = benchmark.write(rows, options.out)  # after each one: what was measured is kept
+        paths = benchmark.write(rows, options.out)  # after each cell, so that what was measured is kept
     for path in paths:
         print(f"wrote {path}")
 

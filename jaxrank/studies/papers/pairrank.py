@@ -1,10 +1,10 @@
 """The figures of PairRank (Jia et al., WWW 2021, Sec. 4).
 
 The paper has Yahoo! LTRC and MSLR-WEB10K, 20 runs of 5,000 steps, three users. ``--data`` takes the folder of any
-LETOR dataset; without it, a synthetic one. Users are those of 5 grades, for the grades of these datasets.
+LETOR dataset; without it, a synthetic one. Users are those for 5 grades, which these datasets have.
 
 As in the paper, the hyper-parameters of DBGD, MGD and PDGD are those of their papers, and those of the others are set
-by the best NDCG@10 on validation queries, one for all users of a dataset: λ of PairRank and the learning rate of
+by the best NDCG@10 on validation queries, the same for all users of a dataset: λ of PairRank and the learning rate of
 RankNet, in short runs. Without a validation split, every fifth training query is held out of these short runs.
 """
 
@@ -57,7 +57,7 @@ def _data(request: FigureRequest) -> LetorData:
 
 @cache
 def _runs(scale: str, data: str | None, progress: bool, zoom: bool) -> "xarray.Dataset":
-    """What figures 3–5 have in common; or, with ``zoom``, figures 6 and 7."""
+    """The runs that figures 3–5 share; with ``zoom``, those of figures 6 and 7."""
     request = FigureRequest(scale, data, progress=progress)
     size, queries = _SIZES[scale], _data(request)
     environment = QueryStream(queries.train, graded_user(*USERS))
@@ -85,7 +85,7 @@ def _runs(scale: str, data: str | None, progress: bool, zoom: bool) -> "xarray.D
 
 
 def _tuned(queries: LetorData, scale: str, names: list[str]) -> dict[str, Policy]:
-    """The policies with what does best on validation queries. The explorations of PairRank share their λ."""
+    """The policies with the hyper-parameters that are best on validation queries. Both PairRanks have the same λ."""
     train, held_out = queries.train, queries.validation
     if held_out is None:
         numbers = np.arange(train.num_queries)
