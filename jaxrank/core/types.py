@@ -64,7 +64,7 @@ class ClickModel(Protocol):
         """float[K]: the marginal probability of a click on each position."""
 
     def examination_probability(self, ranking: Array) -> Array:
-        """float[K]: the marginal probability χ(R, k) that each position is looked at."""
+        """float[K]: the marginal probability χ(R, k) that each position is examined."""
 
     def reward(self, ranking: Array, top: int | None = None) -> Array:
         """float[]: the expected reward of the first ``top`` positions (all by default)."""
