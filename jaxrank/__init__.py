@@ -16,6 +16,7 @@ from jaxrank.click_models import (
 from jaxrank.core import checks
 from jaxrank.core.batching import rarely
 from jaxrank.core.pytrees import array, derived, pytree, static
+from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.registry import available, make, register
 from jaxrank.core.types import ClickModel, Environment, Policy, Query
 from jaxrank.core.version import __version__
@@ -61,6 +62,7 @@ __all__ = [
     "distributed",
     "estimate",
     "load",
+    "lookup",
     "losses",
     "make",
     "mean_and_error",
@@ -78,6 +80,7 @@ __all__ = [
     "static",
     "sweep",
     "testing",
+    "top_items",
     "train",
     "tune",
 ]

@@ -1,7 +1,8 @@
-"""The conformance suite: what every policy and click model must do. Use it on your own.
+"""The conformance suite: what every policy, click model and environment must do. Use it on your own.
 
     jr.testing.check_policy(MyPolicy())
     jr.testing.check_click_model(MyModel(attraction=[0.2, 0.5, 0.1, 0.3]))
+    jr.testing.check_environment(MyEnvironment(…))
 
 Each check raises an AssertionError that says which claim failed.
 """
@@ -19,9 +20,10 @@ import numpy as np
 from jaxrank.click_models.position_based import PositionBasedModel
 from jaxrank.core import random
 from jaxrank.core.pytrees import leaf_axes, num_instances, pytree, take_instances
-from jaxrank.core.types import ClickModel, Environment, Policy
+from jaxrank.core.types import ClickModel, Environment, Policy, is_stationary, reward_gap, with_horizon
 from jaxrank.engine.simulation import simulate
 from jaxrank.environments.click_bandit import ClickBandit
+from jaxrank.policies.baselines import OracleRanking, StaticRanking
 
 _STEPS = 40
 _ATTRACTION = ((0.9, 0.1, 0.5, 0.3, 0.7), (0.2, 0.6, 0.4, 0.8, 0.05), (0.3, 0.3, 0.0, 1.0, 0.6))
@@ -35,8 +37,7 @@ def check_policy(policy: Policy, environment: Environment | None = None) -> None
     of a shape; a run in many calls, and one that was stopped and resumed, = a straight one, bit for bit;
     a lane alone = that lane among many.
     """
-    if getattr(policy, "horizon", _STEPS) is None:
-        policy = dataclasses.replace(policy, horizon=_STEPS)  # type: ignore[type-var]
+    policy = with_horizon(policy, _STEPS)
     model = PositionBasedModel(_ATTRACTION, _EXAMINATION)
     worlds = [environment] if environment is not None else [ClickBandit(model), ClickBandit(model, list_size=3)]
     for world in worlds:
@@ -48,10 +49,12 @@ def check_click_model(model: ClickModel, list_size: int | None = None, samples: 
     """Checks a click model of one query, with ``attraction`` [L], on lists of ``list_size`` (at most 6) items.
 
     Probabilities in [0, 1] and summing to 1; click and examination probabilities, reward and samples that agree with
-    the likelihood of all click patterns (samples by chi-square at p = 1e-6); an optimal ranking that no list beats;
-    finite gradients, also at attraction 0 and 1; jit = eager; vmap = loop.
+    the likelihood of all click patterns (samples by chi-square at p = 1e-6); an optimal ranking that no list beats, of
+    the whole list and of its top; a reward gap that is the difference of two rewards; soft rankings treated as
+    independent draws; finite gradients, also at attraction 0 and 1; jit = eager; vmap = loop.
     """
     num_items = model.attraction.shape[-1]
+    _claim(np.ndim(model.attraction) == 1, f"attraction is that of one query, [L], not {np.shape(model.attraction)}")
     K = min(num_items, 5) if list_size is None else list_size
     ranking = jnp.asarray(np.random.default_rng(0).permutation(num_items)[:K], jnp.int32)
     patterns = jnp.asarray(list(itertools.product([False, True], repeat=K)))
@@ -78,26 +81,155 @@ def check_click_model(model: ClickModel, list_size: int | None = None, samples: 
     codes = np.asarray(sampled) @ (1 << np.arange(K)[::-1])
     _check_frequencies(np.bincount(codes, minlength=2**K), likelihood)
 
-    best = model.optimal_ranking(K)
-    _check_ranking(best, num_items, K, "optimal_ranking")
-    highest = float(model.reward(best))
-    lists = np.array(list(itertools.islice(itertools.permutations(range(num_items), K), 5_040)), np.int32)
-    rewards = jax.vmap(model.reward)(jnp.asarray(lists))
-    _claim(
-        float(rewards.max()) <= highest + 1e-5,
-        f"no list is better than the optimum {highest}: {rewards.max()}",
-    )
+    lists = jnp.asarray(list(itertools.islice(itertools.permutations(range(num_items), K), 5_040)), jnp.int32)
+    for top in {K, max(1, K // 2)}:
+        best = model.optimal_ranking(K, top)
+        _check_ranking(best, num_items, K, "optimal_ranking")
+        highest = float(model.reward(best, top))
+        rewards = jax.vmap(lambda ranking, top=top: model.reward(ranking, top))(lists)
+        _claim(
+            float(rewards.max()) <= highest + 1e-5,
+            f"no list is better in its first {top} positions than the optimum {highest}: {rewards.max()}",
+        )
+        gaps = jax.vmap(lambda ranking, best=best, top=top: reward_gap(model, best, ranking, top))(lists)
+        _claim(np.allclose(gaps, highest - rewards, atol=1e-5), "reward_gap is the difference of two rewards")
+    _check_soft_rankings(model, num_items, min(K, 3))
 
     for attraction in (model.attraction, jnp.zeros(num_items), jnp.ones(num_items)):
         at = dataclasses.replace(model, attraction=attraction)  # type: ignore[type-var]
         gradients = jax.vmap(jax.grad(lambda m, c: m.log_likelihood(ranking, c)), in_axes=(None, 0))(at, patterns)
         _claim(_all_finite(gradients), f"gradients of log_likelihood are finite at attraction {attraction}")
 
-    some = jnp.asarray(lists[:: max(1, len(lists) // 7)][:7])
+    some = lists[:: max(1, len(lists) // 7)][:7]
     for name in ("click_probability", "examination_probability", "reward"):
         method = getattr(model, name)
         looped = jnp.stack([method(r) for r in some])
         _claim(np.allclose(jax.jit(jax.vmap(method))(some), looped, atol=1e-6), f"{name}: jit(vmap) = loop")
+
+
+def check_environment(environment: Environment, policy: Policy | None = None, num_steps: int = 1_500) -> None:
+    """Checks an environment by itself, and with ``policy`` in it: the production list and the optimum by default.
+
+    Queries, clicks and metrics of the right shapes and types, and finite; jit = eager; vmap = loop. If it is
+    stationary: metrics that depend neither on the step nor on the random numbers of a query. Runs that skip settled
+    lanes = runs that simulate them; a lane alone = that lane among many; a run in many calls = one in few.
+
+    Args:
+      environment: with or without an instance axis.
+      policy: who is asked for lists in the runs.
+      num_steps: how long the runs are. What changes only later is seen by no run.
+    """
+    _claim(isinstance(environment.instance_dim, str), "instance_dim is what the instance axis is called")
+    lanes = num_instances(environment) or 1
+    for number in {0, lanes - 1}:
+        _check_offers(take_instances(environment, number))
+    asked: list[Policy] = [StaticRanking(), OracleRanking()] if policy is None else [policy]
+    for one in asked:
+        _check_skipping(one, environment, num_steps)
+
+
+def _check_offers(environment: Environment) -> None:
+    """One lane: what a query, clicks and metrics look like, at many steps."""
+
+    def offer(key: Any, step: Any) -> Any:
+        query_key, list_key, click_key, _ = random.step_keys(key, step)
+        query = environment.query(query_key, step)
+        ranking = jax.random.permutation(list_key, query.num_items)[: query.list_size].astype(jnp.int32)
+        clicks = environment.clicks(click_key, query, ranking)
+        return query, ranking, clicks, environment.metrics(query, ranking)
+
+    keys = jax.vmap(lambda i: random.lane_key(random.root_key(0), i, jnp.int32(0)))(jnp.arange(24))
+    steps = jnp.asarray([*(2**i for i in range(12)), *range(3, 12), 4_096, 65_535, 2**24 + 1], jnp.int32)
+    one, many = jax.jit(offer), jax.jit(jax.vmap(offer))(keys, steps)
+    queries, rankings, clicks, measured = many
+    L, K = queries.num_items, queries.list_size
+    _claim(1 <= K <= L, f"a list has from 1 to {L} positions, not {K}")
+    _claim(clicks.shape == (24, K) and clicks.dtype == bool, f"clicks are bool[{K}], not {clicks.dtype}")
+    for i in range(24):
+        _check_ranking(queries.base_ranking[i], L, L, "query.base_ranking")
+        _check_ranking(queries.optimal_ranking[i], L, K, "query.optimal_ranking")
+    for name, values in measured.items():
+        _claim(bool(np.isfinite(values).all()), f"metric {name} is finite, not {values}")
+    for i in (0, 23):
+        single = one(keys[i], steps[i])
+        _claim_equal(_lane(many, i), single, f"vmap = loop: queries, clicks and metrics at step {steps[i]}")
+        _claim_equal(offer(keys[i], steps[i]), single, f"jit = eager: queries, clicks and metrics at step {steps[i]}")
+
+    if is_stationary(environment):
+        ranking = rankings[0]
+
+        def measure(key: Any, step: Any) -> Any:
+            return environment.metrics(environment.query(key, step), ranking)
+
+        for name, values in jax.jit(jax.vmap(measure))(keys, steps).items():
+            changed = np.flatnonzero(~np.isclose(values, values[0], rtol=1e-5, atol=1e-6))
+            if changed.size:
+                at = changed[0]
+                raise AssertionError(
+                    f"a stationary environment measures a list alike at every step; {name} is {values[0]} at step "
+                    f"{steps[0]} and {values[at]} at step {steps[at]}"
+                )
+
+
+def _check_skipping(policy: Policy, environment: Environment, num_steps: int) -> None:
+    """Curves do not depend on what is skipped, on the other lanes or on the calls."""
+    metrics = tuple(jax.eval_shape(_first_metrics, environment))
+    options: dict[str, Any] = {"num_seeds": 2, "num_records": 6, "progress": False, "metrics": metrics}
+    name, dim = type(policy).__name__, environment.instance_dim
+    straight = simulate(policy, environment, num_steps, **options, skip_settled=False)
+    instances = None if dim not in straight.dims else [straight.sizes[dim] - 1]
+    at = {"seed": [1]} | ({} if instances is None else {dim: instances})
+    others = {
+        "a run that skips settled lanes equals one that simulates them": simulate(
+            policy, environment, num_steps, **options
+        ),
+        "a run in many calls equals one in few": simulate(
+            policy, environment, num_steps, **options, skip_settled=False, call_intervals=1
+        ),
+    }
+    alone = simulate(policy, environment, num_steps, **options, skip_settled=False, instances=instances, seeds=[1])
+    for metric in metrics:
+        for claim, run in others.items():
+            _claim_curve(run[metric], straight[metric], f"{claim}: {metric} of {name}")
+        claim = f"a lane alone equals that lane among many: {metric} of {name}"
+        _claim_curve(alone[metric], straight[metric].sel(at), claim)
+
+
+def _first_metrics(environment: Environment) -> Any:
+    one = take_instances(environment, 0)
+    query = one.query(random.root_key(0), jnp.int32(1))
+    return one.metrics(query, query.base_ranking[: query.list_size])
+
+
+def _claim_curve(curve: Any, expected: Any, claim: str) -> None:
+    differs = ~np.isclose(curve.values, expected.values, rtol=1e-5, atol=1e-5)
+    if differs.any():
+        index = tuple(int(i) for i in np.argwhere(differs)[0])
+        got, wanted = curve.values[index], expected.values[index]
+        raise AssertionError(f"{claim}, but at step {int(curve['step'][index[-1]])} it is {got} and not {wanted}")
+
+
+def _check_soft_rankings(model: ClickModel, num_items: int, list_size: int) -> None:
+    """A soft ranking float[K, L] is a list whose positions draw their items independently."""
+    lists = np.array(list(itertools.product(range(num_items), repeat=list_size)), np.int32)
+    soft = np.random.default_rng(1).dirichlet(np.ones(num_items), list_size)
+    weight = np.prod(soft[np.arange(list_size), lists], axis=1)
+    hard = jnp.asarray(np.random.default_rng(0).permutation(num_items)[:list_size], jnp.int32)
+    one_hot = jax.nn.one_hot(hard, num_items)
+    for name in ("click_probability", "examination_probability", "reward"):
+        method = getattr(model, name)
+        try:
+            of_soft, of_one_hot = method(jnp.asarray(soft, one_hot.dtype)), method(one_hot)
+        except (TypeError, IndexError, ValueError) as error:
+            raise AssertionError(
+                f"{name} takes soft rankings, float[K, L], too (jr.lookup reads both): {error}"
+            ) from None
+        _claim(np.allclose(of_one_hot, method(hard), atol=1e-5), f"{name} of one-hot rows is that of the hard ranking")
+        expected = np.tensordot(weight, np.asarray(jax.vmap(method)(jnp.asarray(lists)), np.float64), axes=1)
+        _claim(
+            np.allclose(of_soft, expected, atol=1e-4),
+            f"{name} of a soft ranking is the mean over independent draws of its positions, {expected}, not {of_soft}",
+        )
 
 
 @pytree

@@ -47,6 +47,8 @@ def lanes_major(x: Array) -> Array:
 
 
 def _laid_out(x: Array, major_to_minor: tuple[int, ...]) -> Array:
+    if not isinstance(x, jax.core.Tracer):  # outside of jit there is no layout to choose, and NumPy's arrays have none
+        return x
     # JAX (0.10) mistakes a layout constraint on a result of jit for the layout of the result outside of it, and then
     # misreads the result. The barrier keeps the constraint inside.
     return jax.lax.optimization_barrier(with_layout_constraint(x, Layout(major_to_minor)))

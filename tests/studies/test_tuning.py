@@ -72,8 +72,8 @@ def test_the_papers_hyper_parameters_can_be_tuned(policy, world, names):
         ({"names": ("z",)}, "names must be real scalar leaves of Shuffles; got 'z'"),
         ({"names": ()}, "names must name at least one"),
         ({"names": {"x": -1.0}}, "names must start at positive values; got x = -1.0"),
-        ({"population": 5}, "population must be an even number from 4; got 5"),
-        ({"num_generations": 0}, "num_generations must be an integer from 1"),
+        ({"population": 5}, "population must be an even number; got 5"),
+        ({"num_generations": 0}, "num_generations must be a positive integer; got 0"),
     ],
 )
 def test_bad_arguments_are_named(arguments, message):

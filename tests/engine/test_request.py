@@ -1,0 +1,87 @@
+"""One description of a run: what simulate, compare, estimate, the command and the sweep file have in common."""
+
+import dataclasses
+import inspect
+import warnings
+
+import pytest
+
+import jaxrank as jr
+from jaxrank.command.cli import parser
+from jaxrank.engine.request import Request, command_default, flags
+from jaxrank.studies.sweep_files import DEFAULTS
+
+ENVIRONMENT = jr.ClickBandit(jr.CascadeModel([0.1, 0.2, 0.3]))
+FIELDS = [field.name for field in dataclasses.fields(Request)]
+
+
+@pytest.mark.parametrize("function", [jr.simulate, jr.compare, jr.estimate])
+def test_functions_take_and_document_every_field(function):
+    parameters = inspect.signature(function).parameters
+    assert [name for name in parameters if name in FIELDS] == FIELDS
+    for field in dataclasses.fields(Request):
+        if field.default is not dataclasses.MISSING:
+            assert parameters[field.name].default == field.default
+        assert f"\n      {field.name}: " in function.__doc__
+        assert max(map(len, function.__doc__.splitlines())) <= 120
+
+
+def test_the_command_and_the_sweep_file_take_every_flag_with_its_default():
+    options = vars(parser().parse_args(["run"]))
+    for flag, field in flags().items():
+        key = flag.replace("-", "_")
+        assert options[key] == (None if flag in ("steps", "metrics") else command_default(field))
+        if key in DEFAULTS:
+            assert DEFAULTS[key] == command_default(field)
+    help_text = " ".join(parser()._subparsers._group_actions[0].choices["run"].format_help().split())
+    for flag, field in flags().items():
+        start = field.metadata["help"].rstrip(".").split(";")[0]
+        assert f"--{flag} " in help_text
+        assert start.replace("-", "") in help_text.replace("-", ""), flag
+
+
+def test_an_unknown_option_is_refused_with_the_closest_one():
+    with pytest.raises(TypeError, match=r"simulate\(\) has no option 'num_seed'; did you mean 'num_seeds'\?"):
+        jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, num_seed=3)
+    with pytest.raises(TypeError, match="num_steps"):
+        jr.simulate(jr.StaticRanking(), ENVIRONMENT)
+
+
+def test_old_names_work_for_one_version_with_a_warning():
+    options = {"progress": False, "num_records": 3}
+    expected = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, call_intervals=1, **options)
+    with pytest.warns(DeprecationWarning, match="chunk_intervals is now called call_intervals"):
+        old = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, chunk_intervals=1, **options)
+    assert old["regret"].equals(expected["regret"])
+    with pytest.warns(DeprecationWarning, match=r"'5 chunks' is now called checkpoint_every='5 calls'"):
+        assert Request(10, checkpoint_every="5 chunks").checkpoint_every == "5 calls"
+    plan = jr.estimate(jr.RandomRanking(), ENVIRONMENT, 100, calibration_seconds=0.01)
+    with pytest.warns(DeprecationWarning, match="num_groups is now called num_shares"):
+        assert plan.num_groups == plan.num_shares == 1
+
+
+def test_policy_and_environment_may_be_named():
+    run = jr.simulate(policy=jr.StaticRanking(), environment=ENVIRONMENT, num_steps=10, progress=False)
+    assert int(run["step"][-1]) == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_steps": 1e10}, "num_steps must be an integer from 1 to 2147483646; got 10000000000.0"),
+        ({"mesh": 2}, r"mesh must be a jax\.sharding\.Mesh; got 2"),
+        ({"probes": ["x"]}, "probes must be a dict of functions by name; got"),
+        ({"probes": {"x": 3}}, "probes must be functions of .*; got 3 for 'x'"),
+        ({"probes": {"regret": print}}, "probes must not have the name of a metric; got 'regret'"),
+        ({"progress": "yes"}, "progress must be True or False; got 'yes'"),
+        ({"resume": 1}, "resume must be True or False; got 1"),
+        ({"skip_settled": None}, "skip_settled must be True or False; got None"),
+        ({"checkpoint_dir": 3}, "checkpoint_dir must be the path of a folder; got 3"),
+        ({"seeds": [True]}, "seeds must be an integer from .*; got True"),
+        ({"record_at": 7}, "record_at must be a list of integers; got 7"),
+        ({"seed": None}, "seed must be an integer from .*; got None"),
+    ],
+)
+def test_bad_values_are_refused_with_their_names(options, message):
+    with warnings.catch_warnings(), pytest.raises(ValueError, match=message):
+        Request(**{"num_steps": 10} | options)
