@@ -1,4 +1,4 @@
-"""The position-based model (PBM): examine by position, click by item (Richardson et al., WWW 2007)."""
+"""The position-based model (PBM): positions decide examination, items clicks (Richardson et al., WWW 2007)."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ from jaxrank.core.types import Array, Key
 def pair_best(attraction: Array, weight: Array, list_size: int, top: int | None = None) -> Array:
     """int32[list_size]: the k-th largest α at the k-th largest of the first ``top`` weights, the rest α descending.
 
-    Fitted weights need not fall with the position, so α descending is not always optimal.
+    Fitted weights need not decrease with the position, so α descending is not always optimal.
     """
     top = list_size if top is None else min(top, list_size)
     items = top_items(attraction, list_size)
@@ -25,7 +25,7 @@ def pair_best(attraction: Array, weight: Array, list_size: int, top: int | None 
 
 @pytree
 class PositionBasedModel:
-    """Position k is examined with χ_k and, if examined, item i is clicked with α_i, independently.
+    """Position k is examined with probability χ_k; an examined item i is clicked with probability α_i, independently.
 
     The reward is the expected number of clicks, Σ χ_k·α(R_k) (BubbleRank, Sec. 2.1).
 
@@ -50,7 +50,7 @@ class PositionBasedModel:
         return ordered_sum(self.click_probability(ranking[:top]))
 
     def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
-        """reward(better) − reward(worse), to the last digits."""
+        """reward(better) − reward(worse), to full precision."""
         gap = lookup(self.attraction, better[:top]) - lookup(self.attraction, worse[:top])
         return ordered_sum(self.examination_probability(better[:top]) * gap)
 

@@ -41,14 +41,8 @@ def lane_mesh(num_lanes: int, mesh: Mesh | None, has_features: bool) -> Mesh:
 
 
 def first_devices(count: int) -> Mesh:
-<<<<<<< HEAD
-    """A mesh of so many devices of this process; CPU devices are made where that is still possible."""
-    count = integer("devices", count)
-=======
     """A mesh of the first ``count`` devices of this process; CPU devices are made where that is still possible."""
-    if count < 1:
-        raise ValueError(f"devices must be at least 1; got {count}")
->>>>>>> 2905773d9dc6ff8ba231030c12195133d9ff5370
+    count = integer("devices", count)
     with contextlib.suppress(RuntimeError):  # if the backend has started
         jax.config.update("jax_num_cpu_devices", count)
     devices = jax.local_devices()
