@@ -5,9 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import any_above, product_above, product_gap, safe_log, sort_descending
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
 
@@ -22,7 +23,7 @@ def first_click(key: Key, attraction: Array) -> Array:
     return (u < reached) & (reached * passed <= u)
 
 
-@pytree
+@click_model
 class CascadeModel:
     """The user clicks the first attractive item and then leaves.
 

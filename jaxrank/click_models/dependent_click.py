@@ -5,15 +5,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrank.click_models._one_query import click_model
 from jaxrank.click_models.position_based import pair_best
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import any_above, product_above, product_gap, safe_log
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array, Key
 
 
-@pytree
+@click_model
 class DependentClickModel:
     """The user scans down, clicks every attractive item, and after a click at k leaves with probability v_k.
 

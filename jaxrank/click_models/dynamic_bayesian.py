@@ -3,13 +3,14 @@
 import jax.numpy as jnp
 
 from jaxrank.click_models._chain import Chain, ChainModel
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import probability
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array
 
 
-@pytree
+@click_model
 class DynamicBayesianModel(ChainModel):
     """The user clicks every attractive item. A click satisfies with probability σ; satisfied users leave.
 

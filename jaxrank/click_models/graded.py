@@ -6,8 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.click_models._chain import Chain, ChainModel
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import choice, integer, non_negative, one_of, probability
-from jaxrank.core.pytrees import array, pytree, static
+from jaxrank.core.pytrees import array, static
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array
 
@@ -35,7 +36,7 @@ PRESETS: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
 }
 
 
-@pytree
+@click_model
 class GradedUser(ChainModel):
     """The user reads down the list; the document's grade decides the probabilities of a click and of stopping.
 

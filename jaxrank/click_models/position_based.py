@@ -5,9 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import ordered_sum, safe_log
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
 
@@ -23,7 +24,7 @@ def pair_best(attraction: Array, weight: Array, list_size: int, top: int | None 
     return items.at[positions].set(items[:top])
 
 
-@pytree
+@click_model
 class PositionBasedModel:
     """Position k is examined with probability χ_k; an examined item i is clicked with probability α_i, independently.
 

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.click_models._chain import UNROLL, from_below
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.batching import lane_vector
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import exclusive, ordered_sum, safe_log
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
 
@@ -26,7 +27,7 @@ def _ordered_lists(num_items: int, top: int) -> np.ndarray:
     return np.array(list(itertools.permutations(range(num_items), top)), np.int32)
 
 
-@pytree
+@click_model
 class UserBrowsingModel:
     """Position k is examined with probability γ[k, r], where r is the position of the last click above k.
 

@@ -61,6 +61,7 @@ def pytree(cls: type[T]) -> type[T]:
     cls.__repr__ = _repr  # type: ignore[method-assign]
     cls.__eq__ = _eq  # type: ignore[method-assign]
     cls.__hash__ = None  # type: ignore[assignment]
+    cls.__getitem__ = _getitem  # type: ignore[index]
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     data = tuple(f.name for f in fields if not f.metadata.get("static"))
@@ -208,6 +209,16 @@ def _short(value: Any) -> str:
     if value.size <= 10 and value.ndim == 1:
         return "[" + ", ".join(f"{v:.4g}" for v in value.tolist()) + "]"
     return f"{value.dtype}{list(value.shape)}"
+
+
+def _getitem(self: T, index: Any) -> T:
+    """The instance of this number, or several by a slice or a list of numbers."""
+    count = num_instances(self)
+    if count is None:
+        raise TypeError(f"{type(self).__name__} has no instance axis to index: it holds a single one")
+    if isinstance(index, int | np.integer) and not -count <= index < count:
+        raise IndexError(f"{type(self).__name__} has {count} instances; got {index}")
+    return take_instances(self, index if isinstance(index, slice) else np.asarray(index))
 
 
 def _eq(self: Any, other: Any) -> bool:

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
 
-from jaxrank.core.checks import choice
+from jaxrank.core.checks import choice, integer
 from jaxrank.core.types import Array, Key
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -95,7 +95,9 @@ PRNG = {
 
 def root_key(seed: int, prng: str = "jaxrank") -> Key:
     """The key from which all other keys of a run are derived."""
-    return jax.random.key(seed, impl=PRNG[choice("prng", prng, PRNG)])
+    seed = integer("seed", seed, 0, 2**64 - 1)  # all 64 bits count
+    data = jnp.asarray(np.array([seed >> 32, seed & (2**32 - 1)], np.uint32))
+    return jax.random.wrap_key_data(data, impl=PRNG[choice("prng", prng, PRNG)])
 
 
 def lane_key(root: Key, instance: Array, seed: Array) -> Key:

@@ -86,6 +86,8 @@ class Policy(Protocol):
       default no list is ever settled. The answer depends on ``init``, ``rank`` and ``update``: if a subclass
       overrides one of these and not ``settled``, the inherited ``settled`` does not count.
     - ``horizon``: a field, in which None means the number of steps of the run. A policy without it needs no horizon.
+    - ``per_item``: True if the policy keeps statistics of items. Environments whose items change from query to query
+      refuse such a policy. False by default.
     - ``score(state, features) -> float[...]``: the learnt ranker's scores of documents [..., d]. A policy that has it
       learns a ranker and runs in a stream of queries. A policy without it learns about items that stay the same.
     - ``weights(state) -> float[n]``: the learnt ranker's parameters. For the probe ``Cosine``.
@@ -153,6 +155,11 @@ def can_settle(policy: Policy) -> bool:
 def is_stationary(environment: Environment) -> bool:
     """Does the environment's own class, and not only a base class, say that it is stationary?"""
     return bool(vars(type(environment)).get("stationary", False))
+
+
+def keeps_items(policy: Policy) -> bool:
+    """Does the policy keep statistics of items, which must then be the same in every step?"""
+    return bool(getattr(policy, "per_item", False))
 
 
 def learns_ranker(policy: Policy) -> bool:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrank.core import random
 from jaxrank.core.checks import did_you_mean
 from jaxrank.core.pytrees import num_instances, take_instances
-from jaxrank.core.types import Array, Environment, Policy, Query, with_horizon
+from jaxrank.core.types import Array, Environment, Policy, Query, keeps_items, with_horizon
 from jaxrank.engine.devices import lane_mesh
 from jaxrank.engine.lanes import Lanes, lane_bytes, make_lanes, may_settle, padded_size
 from jaxrank.engine.request import Probe, Request
@@ -108,6 +108,11 @@ def prepare(policy: Policy, environment: Environment, request: Request) -> Task:
     grid = (settings or 1, len(instance_ids), len(seed_ids))
     query, known = _offered(environment)
     _refuse_unknown(request.metrics, known)
+    if query.index is not None and keeps_items(policy):
+        raise ValueError(
+            f"policy must learn a ranker of documents, as jr.PDGD does, where queries have different items; got "
+            f"{type(policy).__name__}, which keeps statistics of items, in {type(environment).__name__}"
+        )
     return Task(
         policy=policy,
         environment=environment,

@@ -17,7 +17,7 @@ Where the paper leaves a choice, is misprinted, or this file reads differently:
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -52,6 +52,8 @@ class BatchRank:
     Args:
       horizon: T. By default the number of steps of the run.
     """
+
+    per_item: ClassVar[bool] = True
 
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
 

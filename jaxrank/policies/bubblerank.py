@@ -14,7 +14,7 @@ Where the paper leaves a choice:
 - Doubling trick (Sec. 4.3): after step n the base list becomes R₀ again and n doubles; the statistics are kept.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +61,8 @@ class BubbleRank:
       horizon: n. By default the number of steps of the run.
       doubling: the doubling trick for an unknown horizon; ``horizon`` is then the first guess, and must be given.
     """
+
+    per_item: ClassVar[bool] = True
 
     delta: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)

@@ -35,6 +35,8 @@ class CascadeState(NamedTuple):
 class _CascadingBandit:
     """The common part: the counts of what was observed, and the list of the highest indices."""
 
+    per_item: ClassVar[bool] = True
+
     feedback: str
 
     def _index(self, state: CascadeState, step: Array) -> Array:

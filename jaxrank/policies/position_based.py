@@ -13,7 +13,7 @@ Where the paper leaves a choice:
   prior.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,8 @@ class PositionBasedState(NamedTuple):
 @pytree
 class _PositionBased:
     """The common part: the counts by position and item, and χ."""
+
+    per_item: ClassVar[bool] = True
 
     examination: Any = array(ndim=1, check=probability, default=None)
 

@@ -17,7 +17,7 @@ Where the paper leaves a choice:
 """
 
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +61,8 @@ def _chosen(proposals: Array, num_items: int) -> Array:
 
 class _RankedBandits:
     """The common part: the list of what the bandits have proposed."""
+
+    per_item: ClassVar[bool] = True
 
     def rank(self, key: Key, state: "Exp3State | RankedState", query: Query) -> Array:
         return _fill_in(key, state.proposals, query.num_items)

@@ -17,7 +17,7 @@ Where the paper leaves a choice, or this file reads differently:
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,8 @@ class TopRank:
       delta: δ, in (0, 1). By default 1/n for the horizon n, as in the paper's experiments.
       horizon: n. By default the number of steps of the run.
     """
+
+    per_item: ClassVar[bool] = True
 
     delta: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)

@@ -60,6 +60,30 @@ def test_old_names_work_for_one_version_with_a_warning():
         assert plan.num_groups == plan.num_shares == 1
 
 
+def test_metrics_may_come_from_any_iterable():
+    run = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, progress=False, metrics=(m for m in ("regret", "clicks")))
+    assert list(run.data_vars) == ["regret", "clicks"]
+
+
+def test_all_64_bits_of_a_seed_count_and_others_are_refused():
+    options = {"num_records": 1, "progress": False, "metrics": ("misordered",)}
+    seeds = (0, 1, 2**32, 2**32 + 1, 2**63, 2**64 - 1)
+    runs = [jr.simulate(jr.RandomRanking(), ENVIRONMENT, 500, seed=seed, **options)["misordered"] for seed in seeds]
+    sums = [run.item() for run in runs]
+    assert len(set(sums)) >= 4, "seeds that differ in their upper bits have other random numbers"
+    for seed in (-1, 2**64):
+        with pytest.raises(ValueError, match=rf"seed must be an integer from 0 to {2**64 - 1}; got {seed}"):
+            jr.simulate(jr.RandomRanking(), ENVIRONMENT, 5, seed=seed)
+
+
+@pytest.mark.parametrize("name", ["bubblerank", "toprank", "batchrank", "cascade_ucb1", "ranked_exp3", "pbm_ts"])
+def test_policies_that_keep_statistics_of_items_are_refused_where_items_change(name):
+    stream = jr.QueryStream(jr.datasets.synthetic_letor(9).train, jr.click_models.graded_user("perfect"), list_size=3)
+    policy = jr.make(name)
+    with pytest.raises(ValueError, match=rf"got {type(policy).__name__}, which keeps statistics of items, in QueryStr"):
+        jr.simulate(policy, stream, 10)
+
+
 def test_policy_and_environment_may_be_named():
     run = jr.simulate(policy=jr.StaticRanking(), environment=ENVIRONMENT, num_steps=10, progress=False)
     assert int(run["step"][-1]) == 10
