@@ -2,8 +2,8 @@
 
     python tests/fuzz.py [EXAMPLES [LOADER …]]
 
-runs this number of examples of each loader (10,000 if not given) and prints the messages that came up, digits as N: to be
-read as a user would. ``test_fuzz.py`` runs the same with fewer.
+runs this number of examples of each loader (10,000 if not given) and prints the messages that came up, digits as N, to
+be read as a user would. ``test_fuzz.py`` runs the same with fewer.
 
 A damaged file is a valid one with a few things done to it: bytes flipped, cut off, fields swapped, lines repeated,
 numbers replaced by other words, gzip in whole or in part, or nothing of it left.

@@ -102,6 +102,8 @@ def compare(policies: Mapping[str, Policy], environment: Environment, request: R
       environment: as in ``simulate``, and so are the options.
       {request}
     """
+    if not isinstance(policies, Mapping):
+        raise ValueError(f"policies must be a dict of policies by name; got a {type(policies).__name__}")
     if not policies:
         raise ValueError("policies must name at least one policy; got none")
     runs = {}

@@ -84,6 +84,38 @@ def test_policies_that_keep_statistics_of_items_are_refused_where_items_change(n
         jr.simulate(policy, stream, 10)
 
 
+class Plain:
+    def init(self, key, query): ...
+    def rank(self, key, state, query): ...
+    def update(self, key, state, query, ranking, clicks): ...
+
+
+@pytest.mark.parametrize(
+    ("policy", "environment", "message"),
+    [
+        (jr.BubbleRank, ENVIRONMENT, r"policy must be an instance; got the class BubbleRank: write BubbleRank\(…\)"),
+        ("bubblerank", ENVIRONMENT, r"got the name 'bubblerank': write jr.make\('bubblerank'\) for a policy"),
+        (ENVIRONMENT, jr.BubbleRank(), "got ClickBandit, which is the environment: are the two swapped"),
+        (jr.BubbleRank(), None, "environment must have the methods query, clicks, metrics; NoneType has no query"),
+        (jr.CascadeModel([0.1]), ENVIRONMENT, "policy must have the methods .*; CascadeModel has no init"),
+        (jr.BubbleRank(), jr.CascadeModel([0.1]), "environment must have the methods .*; CascadeModel has no query"),
+        (
+            Plain(),
+            ENVIRONMENT,
+            "policy must be a pytree; got a Plain, which is not one: put @jr.pytree above",
+        ),
+    ],
+)
+def test_what_is_no_policy_or_environment_is_named_in_one_line(policy, environment, message):
+    with pytest.raises(ValueError, match=message):
+        jr.simulate(policy, environment, 10)
+
+
+def test_compare_wants_a_dict():
+    with pytest.raises(ValueError, match="policies must be a dict of policies by name; got a list"):
+        jr.compare([jr.BubbleRank()], ENVIRONMENT, 10)
+
+
 def test_policy_and_environment_may_be_named():
     run = jr.simulate(policy=jr.StaticRanking(), environment=ENVIRONMENT, num_steps=10, progress=False)
     assert int(run["step"][-1]) == 10
