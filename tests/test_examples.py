@@ -18,7 +18,10 @@ def test_every_example_has_a_size():
     assert {path.stem for path in FOLDER.glob("*.py")} == set(SIZES)
 
 
-@pytest.mark.parametrize("name", SIZES)
+SLOW = ("unbiased", "meta")  # half a minute each, nearly all of it compilation
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in SIZES])
 def test_example_runs(name, monkeypatch, capsys):
     size, expected = SIZES[name]
     monkeypatch.setattr(sys, "argv", [f"{name}.py", *size.split()])

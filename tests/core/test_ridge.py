@@ -19,6 +19,7 @@ def observed_features(environment, rankings, clicks):
     return phi * (np.cumsum(clicks, axis=1) - clicks == 0)[:, :, None]
 
 
+@pytest.mark.slow
 def test_drift_after_50_000_steps_is_below_a_thousandth():
     """The paper's sizes d + m = 30, K = 10. O⁻¹, ŵ and the widths φᵀO⁻¹φ of all items, relative to float64."""
     environment = topic_bandit(num_items=60, list_size=10, num_topics=20, num_features=10)

@@ -77,6 +77,7 @@ print("all the same")
 """
 
 
+@pytest.mark.slow
 def test_lanes_are_the_same_on_1_2_3_and_8_devices_and_a_run_goes_on_on_others(tmp_path):
     assert output(python("-c", DEVICES, str(tmp_path), devices=8))[0] == "all the same\n"
     assert saved_steps(tmp_path / "lanes-0-of-1")[-1] == 3_000
@@ -180,6 +181,7 @@ def test_bad_input_gives_one_line_and_exit_code_2(arguments, message, refusal):
     assert message in refusal(arguments)
 
 
+@pytest.mark.slow
 def test_runs_killed_at_random_moments_go_on_bit_by_bit(tmp_path):
     """20 kills; nothing but the work since the last checkpoint is lost, and a lost peer is noticed within 60 s."""
     out, _ = output(python("-W", "ignore", str(HERE / "kills.py"), str(tmp_path)))

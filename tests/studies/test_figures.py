@@ -18,7 +18,12 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("name", FIGURES)
+# Five linear bandits in three worlds, seven rankers with tuning: half a minute of compilation each, which the others
+# of the same paper share.
+SLOW = ("cascadehybrid-fig1", "cascadehybrid-fig2", "pairrank-fig3", "pairrank-fig4", "pairrank-fig5")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FIGURES])
 def test_every_figure_leaves_data_a_picture_and_a_table(name, tmp_path, capsys):
     assert main(["reproduce", name, "--bound", "--quiet", "--out", str(tmp_path)]) == 0
     assert "synthetic queries" in capsys.readouterr().out
