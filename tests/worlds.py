@@ -1,8 +1,11 @@
 """Small click bandits that several tests share."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 import jaxrank as jr
+from jaxrank.core.pytrees import array, pytree
 
 MODELS = ("cm", "dcm", "pbm")
 
@@ -17,6 +20,36 @@ def click_model(name, num_items, seed, num_queries=None):
     if name == "dcm":
         return jr.DependentClickModel(attraction, np.linspace(0.8, 0.3, num_items))
     return jr.PositionBasedModel(attraction, np.linspace(1, 0.4, num_items))
+
+
+@pytree
+class AnyUsers:
+    """One of the three click models: which one is data, so that a compiled program serves them all.
+
+    Its clicks are those of the model itself.
+    """
+
+    which: object = array(ndim=0, dtype=jnp.int32)  # of MODELS
+    attraction: object = array(ndim=1)
+    termination: object = array(ndim=1)
+    chi: object = array(ndim=1)  # not called examination: policies would be told
+
+    def sample(self, key, ranking):
+        cm = jr.CascadeModel(self.attraction)
+        dcm = jr.DependentClickModel(self.attraction, self.termination)
+        pbm = jr.PositionBasedModel(self.attraction, self.chi)
+        return jax.lax.switch(self.which, [users.sample for users in (cm, dcm, pbm)], key, ranking)
+
+    def optimal_ranking(self, list_size, top=None):
+        return jr.CascadeModel(self.attraction).optimal_ranking(list_size, top)
+
+
+def any_users(name, num_items, seed):
+    """``click_model`` for policies that learn from clicks alone."""
+    model = click_model(name, num_items, seed)
+    ones = np.ones(num_items)
+    termination, chi = getattr(model, "termination", ones), getattr(model, "examination", ones)
+    return AnyUsers(MODELS.index(name), model.attraction, termination, chi)
 
 
 def worst_first(model):

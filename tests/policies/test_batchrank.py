@@ -1,6 +1,7 @@
 """BatchRank against its plain reference, step by step, under the same random numbers."""
 
 import itertools
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 from driver import record, run_lanes
 from reference.batchrank import BatchRank as Reference
 from scipy.stats import chisquare
-from worlds import MODELS, click_model
+from worlds import MODELS, any_users, click_model
 
 import jaxrank as jr
 from jaxrank.core import random
@@ -23,6 +24,11 @@ def statistics(policy, state):
     return {**policy.statistics(state), "settled": policy.settled(state)}
 
 
+@cache
+def draw_words(number):
+    return lambda rank_key, update_key: jax.random.bits(rank_key, (number,), jnp.uint32)
+
+
 def follow(environment, horizon=HORIZON, seed=0, steps=STEPS):
     """Drives both through ``steps`` steps, compares everything, and returns the statistics."""
     L, K = environment.num_items, environment.list_size
@@ -31,7 +37,7 @@ def follow(environment, horizon=HORIZON, seed=0, steps=STEPS):
         environment,
         steps,
         seed=seed,
-        draws=lambda rank_key, update_key: jax.random.bits(rank_key, (L if L == K else L + K,), jnp.uint32),
+        draws=draw_words(L if L == K else L + K),
         statistics=statistics,
     )
     reference = Reference(L, K, horizon)
@@ -57,7 +63,7 @@ def batches(stats):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("num_items", [5, 8])
 def test_lists_and_statistics_equal_the_reference(model, num_items):
-    stats = follow(jr.ClickBandit(click_model(model, num_items, seed=num_items)), seed=num_items)
+    stats = follow(jr.ClickBandit(any_users(model, num_items, seed=num_items)), seed=num_items)
     assert np.unique(batches(stats)).size >= 3, "batches are split more than once"
     assert stats["stage"].max() >= 2, "a batch that is not split goes on to its next stages"
 
@@ -65,7 +71,7 @@ def test_lists_and_statistics_equal_the_reference(model, num_items):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("list_size", [1, 3, 5])
 def test_more_items_than_positions_equal_the_reference(model, list_size):
-    environment = jr.ClickBandit(click_model(model, 8, seed=2), list_size=list_size)
+    environment = jr.ClickBandit(any_users(model, 8, seed=2), list_size=list_size)
     stats = follow(environment, seed=list_size)
     eliminated = (stats["first"] == 8).sum(axis=1)
     assert eliminated[0] == 0 and eliminated[-1] >= 2, "items are eliminated"

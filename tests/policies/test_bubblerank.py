@@ -1,16 +1,23 @@
 """BubbleRank against its plain reference, step by step, under the same random numbers."""
 
+from functools import cache
+
 import jax
 import numpy as np
 import pytest
-from driver import record
+from driver import learnt, record
 from reference.bubblerank import BubbleRank as Reference
-from worlds import MODELS, click_model, worst_first
+from worlds import MODELS, any_users, click_model, worst_first
 
 import jaxrank as jr
 from jaxrank.core.random import coin_flips
 
 STEPS = 8_000
+
+
+@cache
+def draw_flips(list_size):
+    return lambda rank_key, update_key: (coin_flips(rank_key, list_size), jax.random.uniform(update_key))
 
 
 def follow(policy, environment, seed=0, **reference_options):
@@ -21,8 +28,8 @@ def follow(policy, environment, seed=0, **reference_options):
         environment,
         STEPS,
         seed=seed,
-        draws=lambda rank_key, update_key: (coin_flips(rank_key, K), jax.random.uniform(update_key)),
-        statistics=lambda policy, state: policy.statistics(state),
+        draws=draw_flips(K),
+        statistics=learnt,
     )
     reference = Reference(environment.base_ranking.tolist(), K, **reference_options)
     reference.choose_challenger(float(run.first.draws[1]))
@@ -43,7 +50,7 @@ def changes(bases):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("num_items", [5, 8])
 def test_lists_and_statistics_equal_the_reference(model, num_items):
-    users = click_model(model, num_items, seed=num_items)
+    users = any_users(model, num_items, seed=num_items)
     environment = jr.ClickBandit(users, base_ranking=worst_first(users))
     bases = follow(jr.BubbleRank(horizon=200), environment, seed=num_items, horizon=200)
     assert changes(bases) >= 2
@@ -52,7 +59,7 @@ def test_lists_and_statistics_equal_the_reference(model, num_items):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("list_size", [3, 4])
 def test_more_items_than_positions_equal_the_reference(model, list_size):
-    users = click_model(model, 7, seed=1)
+    users = any_users(model, 7, seed=1)
     environment = jr.ClickBandit(users, list_size=list_size, base_ranking=worst_first(users))
     bases = follow(jr.BubbleRank(delta=0.1), environment, seed=list_size, horizon=STEPS, delta=0.1)
     entered = set(bases[-1][:list_size].tolist()) - set(bases[0][:list_size].tolist())
@@ -62,7 +69,7 @@ def test_more_items_than_positions_equal_the_reference(model, list_size):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("list_size", [4, 6])
 def test_doubling_trick_equals_the_reference(model, list_size):
-    users = click_model(model, 6, seed=2)
+    users = any_users(model, 6, seed=2)
     environment = jr.ClickBandit(users, list_size=list_size, base_ranking=worst_first(users))
     policy = jr.BubbleRank(horizon=50, doubling=True)
     bases = follow(policy, environment, seed=3, horizon=50, doubling=True)

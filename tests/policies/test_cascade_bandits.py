@@ -1,14 +1,16 @@
 """Cascading bandits against their plain reference, step by step, under the same random numbers."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from driver import record
+from driver import learnt, record
 from reference.cascade import Cascade as Reference
 from reference.cascade import best_first, kl_ucb
-from worlds import MODELS, click_model
+from worlds import MODELS, any_users, click_model
 
 import jaxrank as jr
 from jaxrank.core import random
@@ -20,10 +22,11 @@ STEPS = 3_000
 WORLDS = [(model, size) for size in [(6, 6), (8, 3)] for model in MODELS] + [("pbm", (5, 1))]  # size: (L, K)
 
 
-def world(model, size, seed=0):
-    return jr.ClickBandit(click_model(model, size[0], seed), list_size=size[1])
+def world(model, size, users=any_users):
+    return jr.ClickBandit(users(model, size[0], seed=0), list_size=size[1])
 
 
+@cache
 def draw_words(num_items):
     return lambda rank_key, update_key: jax.random.bits(rank_key, (num_items,), jnp.uint32)
 
@@ -40,7 +43,7 @@ def follow(policy, environment, kind, feedback, seed=0):
         STEPS,
         seed=seed,
         draws=draw_words(L),
-        statistics=lambda policy, state: policy.statistics(state),
+        statistics=learnt,
     )
     reference = Reference(L, K, kind, feedback)
     ties = 0
@@ -74,8 +77,8 @@ def test_feedback_down_to_the_last_click_equals_the_reference(model, policy):
     ties, clicks = follow(policy, environment, "klucb", "last")
     assert ties >= 5
     assert (clicks.sum(axis=1) >= 2).sum() >= STEPS / 10, "first and last click often differ"
-    first = record(CascadeKLUCB(), environment, STEPS)
-    last = record(policy, environment, STEPS)
+    first = record(CascadeKLUCB(), environment, STEPS, draws=draw_words(8), statistics=learnt)
+    last = record(policy, environment, STEPS, draws=draw_words(8), statistics=learnt)
     assert (first.rankings != last.rankings).any(), "and so do the lists"
 
 
@@ -92,7 +95,7 @@ def test_cascade_ts_equals_the_reference_given_its_samples(model, size, feedback
         CascadeTS(feedback=feedback),
         world(model, size),
         STEPS,
-        statistics=lambda policy, state: policy.statistics(state),
+        statistics=learnt,
     )
     before = {name: np.concatenate([values[:1] * 0, values[:-1]]) for name, values in run.statistics.items()}
     samples = jax.jit(jax.vmap(beta_posterior))(rank_keys(0, STEPS), CascadeState(**before))
@@ -150,7 +153,7 @@ def test_top_items_with_random_ties_sorts_by_score_then_word(num_items):
 @pytest.mark.parametrize("policy", [CascadeKLUCB(), CascadeTS()], ids=repr)
 def test_regret_per_step_falls_to_a_third_in_the_cascade_model(policy):
     """Regret grows as log t: its mean over 40 lanes, by five standard errors."""
-    result = jr.simulate(policy, world("cm", (8, 3)), 8_000, num_seeds=40, record_at=(1_000, 7_000))
+    result = jr.simulate(policy, world("cm", (8, 3), click_model), 8_000, num_seeds=40, record_at=(1_000, 7_000))
     regret = result["regret"].values
     first, last = regret[:, 0], regret[:, 2] - regret[:, 1]
     fall = first - 3 * last
@@ -158,7 +161,7 @@ def test_regret_per_step_falls_to_a_third_in_the_cascade_model(policy):
 
 
 def test_conforms_with_the_last_click():
-    jr.testing.check_policy(CascadeKLUCB(feedback="last"), world("pbm", (5, 3)))
+    jr.testing.check_policy(CascadeKLUCB(feedback="last"), world("pbm", (5, 3), click_model))
 
 
 @pytest.mark.parametrize("policy", [CascadeKLUCB, CascadeUCB1, CascadeTS])

@@ -1,10 +1,12 @@
 """Bandits for the position-based model against their plain reference, step by step, under the same random numbers."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from driver import record
+from driver import learnt, record
 from reference import position_based as plain
 from reference.cascade import best_first
 from worlds import MODELS, click_model
@@ -32,11 +34,10 @@ def exactly(chi):
 
 
 def run_steps(policy, environment, draws=None, seed=0):
-    return record(
-        policy, environment, STEPS, seed=seed, draws=draws, statistics=lambda policy, state: policy.statistics(state)
-    )
+    return record(policy, environment, STEPS, seed=seed, draws=draws, statistics=learnt)
 
 
+@cache
 def draw_words(number):
     return lambda rank_key, update_key: jax.random.bits(rank_key, (number,), jnp.uint32)
 

@@ -1,13 +1,15 @@
 """Ranked bandits against their plain reference, step by step, under the same random numbers."""
 
+from functools import cache
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from driver import record
+from driver import learnt, record
 from reference.cascade import best_first
 from reference.ranked import Exp3, Index, RankedBandits, exp3_gamma
-from worlds import MODELS, click_model
+from worlds import MODELS, any_users, click_model
 
 import jaxrank as jr
 from jaxrank.policies.ranked import RankedExp3, RankedKLUCB, RankedUCB1
@@ -27,25 +29,31 @@ SEEDS = {
 }
 
 
-def world(model, size, seed=0):
-    return jr.ClickBandit(click_model(model, size[0], seed), list_size=size[1])
+def world(model, size, users=click_model):
+    return jr.ClickBandit(users(model, size[0], seed=0), list_size=size[1])
 
 
-def follow(policy, environment, bandits, draw, propose, compare, seed=0):
+@cache
+def draw_for(size, uniforms):
+    """What a step draws: words for the lists, and for the proposals a uniform each, or a word for each of their items."""
+    L, K = size
+
+    def draws(rank_key, update_key):
+        proposals = (
+            jax.random.uniform(update_key, (K,)) if uniforms else jax.random.bits(update_key, (K, L), jnp.uint32)
+        )
+        return jax.random.bits(rank_key, (L,), jnp.uint32), proposals
+
+    return draws
+
+
+def follow(policy, environment, bandits, draws, propose, compare, seed=0):
     """Drives both through ``STEPS`` steps, compares everything, and returns how many proposals were replaced.
 
-    ``draw(key)`` are a step's draws for the proposals, ``propose(bandit, draw of its position, t)`` is the reference's
-    proposal, ``compare(bandits, statistics)`` asserts that what was learnt is equal.
+    ``draws`` are a step's, ``propose(bandit, draw of its position, t)`` is the reference's proposal,
+    ``compare(bandits, statistics)`` asserts that what was learnt is equal.
     """
-    L = environment.num_items
-    run = record(
-        policy,
-        environment,
-        STEPS,
-        seed=seed,
-        draws=lambda rank_key, update_key: (jax.random.bits(rank_key, (L,), jnp.uint32), draw(update_key)),
-        statistics=lambda policy, state: policy.statistics(state),
-    )
+    run = record(policy, environment, STEPS, seed=seed, draws=draws, statistics=learnt)
     reference = RankedBandits(bandits)
     draws, replaced = run.first.draws[1], 0
     for t in range(STEPS):
@@ -72,9 +80,9 @@ def test_ranked_exp3_equals_the_reference(model, size):
     bandits = [Exp3(L, exp3_gamma(L, STEPS)) for _ in range(K)]
     replaced = follow(
         RankedExp3(horizon=STEPS),
-        world(model, size),
+        world(model, size, any_users),
         bandits,
-        draw=lambda key: jax.random.uniform(key, (K,)),
+        draw_for(size, uniforms=True),
         propose=lambda bandit, uniform, t: bandit.propose(uniform),
         compare=compare_weights,
     )
@@ -102,9 +110,9 @@ def test_ranked_index_bandits_equal_the_reference(kind, size, model, seed):
 
     replaced = follow(
         RankedUCB1() if kind == "ucb1" else RankedKLUCB(),
-        world(model, size),
+        world(model, size, any_users),
         [Index(L, kind) for _ in range(K)],
-        draw=lambda key: jax.random.bits(key, (K, L), jnp.uint32),
+        draw_for(size, uniforms=False),
         propose=propose,
         compare=compare,
         seed=seed,

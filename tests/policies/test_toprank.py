@@ -1,6 +1,7 @@
 """TopRank against its plain reference, step by step, under the same random numbers."""
 
 import itertools
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 from driver import record, run_lanes
 from reference.toprank import TopRank as Reference
 from scipy.stats import chisquare
-from worlds import MODELS, click_model
+from worlds import MODELS, any_users, click_model
 
 import jaxrank as jr
 from jaxrank.core import random
@@ -22,6 +23,11 @@ def statistics(policy, state):
     return {**policy.statistics(state), "settled": policy.settled(state)}
 
 
+@cache
+def draw_words(number):
+    return lambda rank_key, update_key: jax.random.bits(rank_key, (number,), jnp.uint32)
+
+
 def follow(policy, environment, delta, seed=0, steps=STEPS):
     """Drives both through ``steps`` steps, compares everything, and returns the run."""
     L, K = environment.num_items, environment.list_size
@@ -30,7 +36,7 @@ def follow(policy, environment, delta, seed=0, steps=STEPS):
         environment,
         steps,
         seed=seed,
-        draws=lambda rank_key, update_key: jax.random.bits(rank_key, (L,), jnp.uint32),
+        draws=draw_words(L),
         statistics=statistics,
     )
     reference = Reference(L, K, delta)
@@ -50,7 +56,7 @@ def follow(policy, environment, delta, seed=0, steps=STEPS):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("num_items", [5, 8])
 def test_lists_and_statistics_equal_the_reference(model, num_items):
-    environment = jr.ClickBandit(click_model(model, num_items, seed=num_items))
+    environment = jr.ClickBandit(any_users(model, num_items, seed=num_items))
     run = follow(TopRank(horizon=STEPS), environment, delta=1 / STEPS, seed=num_items)
     relations = run.statistics["G"].sum(axis=(1, 2))
     assert relations[0] == 0 and np.unique(relations).size >= 5, "relations are found one after the other"
@@ -60,7 +66,7 @@ def test_lists_and_statistics_equal_the_reference(model, num_items):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("list_size", [1, 4])
 def test_more_items_than_positions_equal_the_reference(model, list_size):
-    environment = jr.ClickBandit(click_model(model, 7, seed=1), list_size=list_size)
+    environment = jr.ClickBandit(any_users(model, 7, seed=1), list_size=list_size)
     run = follow(TopRank(delta=0.1), environment, delta=0.1, seed=list_size)
     sizes = (run.statistics["block"][-1][:, None] == np.arange(7)).sum(axis=0)
     below = 7 - sizes[np.cumsum(sizes) - sizes < list_size].sum()
