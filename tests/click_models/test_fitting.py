@@ -111,7 +111,9 @@ def test_fit_is_where_the_smoothed_likelihood_has_no_slope(name):
     def slope(leaves):
         def smoothed_likelihood(leaves):
             model = jax.tree.unflatten(tree, leaves)
-            likelihood = jax.vmap(lambda q, r, c: of_query(model, q).log_likelihood(r, c))(queries, rankings, clicks)
+            likelihood = jax.jit(jax.vmap(lambda q, r, c: of_query(model, q).log_likelihood(r, c)))(
+                queries, rankings, clicks
+            )
             return likelihood.sum() + sum((jnp.log(x) + jnp.log1p(-x)).sum() for x in leaves)
 
         return [x * (1 - x) * d for x, d in zip(leaves, jax.grad(smoothed_likelihood)(leaves), strict=True)]

@@ -49,7 +49,7 @@ def call(model, method, *arguments, **static):
 
 @partial(jax.jit, static_argnums=2)
 def sample_sessions(model, ranking, sessions, seed):
-    return jax.vmap(model.sample, in_axes=(0, None))(jax.random.split(jax.random.key(seed), sessions), ranking)
+    return jax.jit(jax.vmap(model.sample, in_axes=(0, None)))(jax.random.split(jax.random.key(seed), sessions), ranking)
 
 
 def best_reward(c, top):

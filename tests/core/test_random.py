@@ -33,12 +33,12 @@ def test_threefry_bits_are_those_of_jax():
 @pytest.mark.parametrize("prng", random.PRNG)
 def test_keys_of_lanes_steps_and_uses_differ(prng):
     root = random.root_key(0, prng)
-    lanes = jax.vmap(lambda i: random.lane_key(root, i // 8, i % 8))(jnp.arange(64))
+    lanes = jax.jit(jax.vmap(lambda i: random.lane_key(root, i // 8, i % 8)))(jnp.arange(64))
 
     def keys(lane):
         return jnp.stack([jax.random.key_data(jnp.stack(random.step_keys(lane, jnp.int32(t)))) for t in range(9)])
 
-    words = np.asarray(jax.vmap(keys)(lanes)).reshape(-1, 2)
+    words = np.asarray(jax.jit(jax.vmap(keys))(lanes)).reshape(-1, 2)
     assert len(np.unique(words, axis=0)) == 64 * 9 * 4
 
 
@@ -66,7 +66,7 @@ def words():
         return jnp.stack([jax.random.bits(key, (16,), jnp.uint32) for key in keys])
 
     lane, step = jnp.meshgrid(jnp.arange(256), jnp.arange(1, 257), indexing="ij")
-    return np.asarray(jax.vmap(jax.vmap(draw))(lane // 16, lane % 16, step))
+    return np.asarray(jax.jit(jax.vmap(jax.vmap(draw)))(lane // 16, lane % 16, step))
 
 
 AXES = {"lanes": 0, "steps": 1, "uses": 2, "words": 3}
@@ -138,11 +138,13 @@ def test_learning_curves_agree_with_threefry():
 
 def test_coin_flips_are_fair_and_independent_of_their_number():
     keys = jax.random.split(random.root_key(1), 20_000)
-    flips = np.asarray(jax.vmap(lambda key: random.coin_flips(key, 40))(keys))
+    flips = np.asarray(jax.jit(jax.vmap(lambda key: random.coin_flips(key, 40)))(keys))
     low, high = binom.ppf([1e-7, 1 - 1e-7], 20_000, 0.5)
     heads = flips.sum(axis=0)
     assert low <= heads.min() and heads.max() <= high
     together = (flips[:, :-1] & flips[:, 1:]).sum(axis=0)
     low, high = binom.ppf([1e-7, 1 - 1e-7], 20_000, 0.25)
     assert low <= together.min() and together.max() <= high
-    np.testing.assert_array_equal(flips[:100, :10], jax.vmap(lambda key: random.coin_flips(key, 10))(keys[:100]))
+    np.testing.assert_array_equal(
+        flips[:100, :10], jax.jit(jax.vmap(lambda key: random.coin_flips(key, 10)))(keys[:100])
+    )

@@ -21,8 +21,12 @@ def logs():
     scores = jnp.asarray(np.random.default_rng(0).normal(size=len(ATTRACTION)), float)
     model = jr.PositionBasedModel(jnp.zeros(QUERIES.max_documents), EXAMINATION)
     run = jax.jit(
-        jax.vmap(
-            lambda s: log_clicks(jax.random.key(1), QUERIES, model, ATTRACTION, s, num_sessions=SESSIONS, list_size=K)
+        jax.jit(
+            jax.vmap(
+                lambda s: log_clicks(
+                    jax.random.key(1), QUERIES, model, ATTRACTION, s, num_sessions=SESSIONS, list_size=K
+                )
+            )
         )
     )
     both = run(jnp.stack([scores, 0 * scores]))

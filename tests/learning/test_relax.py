@@ -178,9 +178,11 @@ def test_a_soft_ranking_is_one_that_draws_every_position_by_itself(name):
 def test_the_position_based_model_is_exact_for_any_distribution_over_rankings():
     """Plackett–Luce, whose marginals are no product: by enumeration."""
     model, lists = MODELS["pbm"](), np.array(list(itertools.permutations(range(5), 3)), np.int32)
-    p = np.exp(jax.vmap(lambda r: relax.log_probability(jnp.asarray(SCORES, jnp.float32), r))(jnp.asarray(lists)))
+    p = np.exp(
+        jax.jit(jax.vmap(lambda r: relax.log_probability(jnp.asarray(SCORES, jnp.float32), r)))(jnp.asarray(lists))
+    )
     marginals = sum(q * np.eye(5)[r] for q, r in zip(p, lists, strict=True))
-    expected = p @ np.asarray(jax.vmap(model.reward)(jnp.asarray(lists)))
+    expected = p @ np.asarray(jax.jit(jax.vmap(model.reward))(jnp.asarray(lists)))
     assert model.reward(jnp.asarray(marginals, jnp.float32)) == pytest.approx(expected, rel=1e-5)
 
 

@@ -17,7 +17,7 @@ def mean_loss(params, loss, ranker=jr.rankers.linear):
         features, where = QUERIES.documents(index)
         return loss(ranker.apply(params, features), QUERIES.grades[QUERIES.rows(index)[0]], where, jax.random.key(0))
 
-    return float(jnp.mean(jax.vmap(of_query)(jnp.arange(QUERIES.num_queries))))
+    return float(jnp.mean(jax.jit(jax.vmap(of_query))(jnp.arange(QUERIES.num_queries))))
 
 
 @pytest.mark.parametrize("sampled", [False, True])

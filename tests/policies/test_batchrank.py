@@ -139,7 +139,7 @@ def test_least_observed_items_are_shown_at_uniformly_random_positions(observed, 
     first, last, n = (jnp.array(x, jnp.int32) for x in ([0, 1, 1, 1, 5], [0, 2, 2, 2, 5], observed))
     state = BatchRankState(first, last, 0 * n, n=n, c=0 * n, n_min=jnp.int32(5), settled=jnp.bool_(False))
     query = jr.ClickBandit(jr.CascadeModel(np.full(5, 0.5)), list_size=3).query(None, jnp.int32(1))
-    rank = jax.vmap(lambda key: BatchRank(horizon=100).rank(key, state, query))
+    rank = jax.jit(jax.vmap(lambda key: BatchRank(horizon=100).rank(key, state, query)))
     lists = np.asarray(rank(jax.random.split(random.root_key(0), 12_000)))
     counts = [(lists == [0, *ranking]).all(axis=1).sum() for ranking in possible]
     assert sum(counts) == len(lists)

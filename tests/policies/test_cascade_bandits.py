@@ -85,7 +85,7 @@ def test_feedback_down_to_the_last_click_equals_the_reference(model, policy):
 def rank_keys(seed, num_steps):
     """The keys that ``record`` hands to ``rank``."""
     lane = random.lane_key(random.root_key(seed), jnp.int32(0), jnp.int32(0))
-    return jax.vmap(lambda t: random.step_keys(lane, t)[1])(jnp.arange(1, num_steps + 1, dtype=jnp.int32))
+    return jax.jit(jax.vmap(lambda t: random.step_keys(lane, t)[1]))(jnp.arange(1, num_steps + 1, dtype=jnp.int32))
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -79,7 +79,7 @@ def rank_keys(num_steps):
     """The keys of Thompson samples that ``record`` leads to."""
     lane = random.lane_key(random.root_key(0), jnp.int32(0), jnp.int32(0))
     steps = jnp.arange(1, num_steps + 1, dtype=jnp.int32)
-    return jax.vmap(lambda t: jax.random.split(random.step_keys(lane, t)[1])[0])(steps)
+    return jax.jit(jax.vmap(lambda t: jax.random.split(random.step_keys(lane, t)[1])[0]))(steps)
 
 
 @pytest.mark.parametrize(

@@ -120,14 +120,14 @@ def test_who_may_reach_a_level_without_finding_upper_bounds(t):
 def rank_keys(seed, num_steps):
     """The keys that ``record`` hands to ``rank``."""
     lane = random.lane_key(random.root_key(seed), jnp.int32(0), jnp.int32(0))
-    return jax.vmap(lambda t: random.step_keys(lane, t)[1])(jnp.arange(1, num_steps + 1, dtype=jnp.int32))
+    return jax.jit(jax.vmap(lambda t: random.step_keys(lane, t)[1]))(jnp.arange(1, num_steps + 1, dtype=jnp.int32))
 
 
 def samples_of(run, environment):
     """The uniforms and the samples of a run of PBM-TS: [steps, L] both, and the statistics before each step."""
     L, chi = environment.num_items, environment.click_model.examination
     before = {name: np.concatenate([values[:1] * 0, values[:-1]]) for name, values in run.statistics.items()}
-    uniforms = jax.vmap(lambda key: jax.random.uniform(key, (L,)))(rank_keys(0, STEPS))
+    uniforms = jax.jit(jax.vmap(lambda key: jax.random.uniform(key, (L,))))(rank_keys(0, STEPS))
     clicks, skips = before["S"].sum(axis=1, dtype=np.int32), before["N"] - before["S"]
     sample = jax.jit(jax.vmap(position_based_posterior, in_axes=(0, 0, 0, None)))
     return uniforms, sample(uniforms, clicks, skips, chi), before

@@ -35,14 +35,14 @@ def world(model, size, users=click_model):
 
 @cache
 def draw_for(size, uniforms):
-    """What a step draws: words for the lists, and for the proposals a uniform each, or a word for each of their items."""
+    """What a step draws: words for its list, and for the proposals a uniform each, or a word for each item."""
     L, K = size
 
     def draws(rank_key, update_key):
-        proposals = (
-            jax.random.uniform(update_key, (K,)) if uniforms else jax.random.bits(update_key, (K, L), jnp.uint32)
-        )
-        return jax.random.bits(rank_key, (L,), jnp.uint32), proposals
+        words = jax.random.bits(rank_key, (L,), jnp.uint32)
+        if uniforms:
+            return words, jax.random.uniform(update_key, (K,))
+        return words, jax.random.bits(update_key, (K, L), jnp.uint32)
 
     return draws
 
@@ -127,7 +127,7 @@ def test_replacements_are_uniform_over_the_items_not_shown_above():
     policy, query = RankedUCB1(), world("cm", (L, 3)).query(jax.random.key(0), jnp.int32(0))
     state = policy.init(jax.random.key(1), query)._replace(proposals=jnp.array([2, 2, 0], jnp.int32))
     keys = jax.random.split(jax.random.key(2), samples)
-    rankings = np.asarray(jax.vmap(lambda key: policy.rank(key, state, query))(keys))
+    rankings = np.asarray(jax.jit(jax.vmap(lambda key: policy.rank(key, state, query)))(keys))
     counts = np.bincount(rankings[:, 1], minlength=L)
     assert (rankings[:, 0] == 2).all()
     assert counts[2] == 0
@@ -143,7 +143,7 @@ def test_exp3_proposes_with_its_probabilities():
     samples = 20_000
     policy, log_weights = RankedExp3(gamma=0.2), jnp.log(jnp.array([[1.0, 3.0, 0.5, 0.1]]))
     keys = jax.random.split(jax.random.key(0), samples)
-    states = jax.vmap(lambda key: policy._propose(key, log_weights))(keys)
+    states = jax.jit(jax.vmap(lambda key: policy._propose(key, log_weights)))(keys)
     p = 0.8 * np.array([1.0, 3.0, 0.5, 0.1]) / 4.6 + 0.2 / 4
     counts = np.bincount(np.asarray(states.proposals)[:, 0], minlength=4)
     assert ((counts - samples * p) ** 2 / (samples * p)).sum() < 21.1

@@ -97,7 +97,9 @@ def test_blocks_are_shown_in_order_and_each_list_of_a_block_is_equally_likely():
     block = jnp.array([1, 0, 1, 0, 1], jnp.int32)
     zeros = jnp.zeros((5, 5), jnp.int32)
     query = jr.ClickBandit(jr.CascadeModel(np.full(5, 0.5)), list_size=4).query(None, jnp.int32(1))
-    rank = jax.vmap(lambda key: TopRank(delta=0.1).rank(key, TopRankState(zeros, block, jnp.bool_(False)), query))
+    rank = jax.jit(
+        jax.vmap(lambda key: TopRank(delta=0.1).rank(key, TopRankState(zeros, block, jnp.bool_(False)), query))
+    )
     lists = np.asarray(rank(jax.random.split(random.root_key(0), 24_000)))
     possible = [
         [*top, *rest] for top in itertools.permutations([1, 3]) for rest in itertools.permutations([0, 2, 4], 2)
