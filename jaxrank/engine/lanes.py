@@ -41,7 +41,6 @@ class Lanes(NamedTuple):
     sums: Sums  # of the metrics, in the interval that has not ended yet
 
 
-@partial(jax.jit, static_argnames=("mesh", "prng"))
 def make_lanes(
     policy: Policy,
     environment: Environment,
@@ -55,7 +54,29 @@ def make_lanes(
     prng: str,
 ) -> Lanes:
     """One lane for every entry of ``setting``, ``instance`` and ``seed`` [lanes]; ``zeros`` has one for each metric."""
-    key = jax.vmap(lambda i, s: jax.random.key_data(random.lane_key(root, i, s)))(instance, seed)
+    key = _lane_keys(root, instance, seed)
+    return _init_lanes(policy, environment, key, setting, instance, zeros, mesh=mesh, prng=prng)
+
+
+@jax.jit
+def _lane_keys(root: Array, instance: Array, seed: Array) -> Array:
+    """uint32[lanes, 2]. A program of its own: it takes longer to compile than most policies' ``init``."""
+    return jax.vmap(lambda i, s: jax.random.key_data(random.lane_key(root, i, s)))(instance, seed)
+
+
+@partial(jax.jit, static_argnames=("mesh", "prng"))
+def _init_lanes(
+    policy: Policy,
+    environment: Environment,
+    key: Array,
+    setting: Array,
+    instance: Array,
+    zeros: dict[str, Array],
+    *,
+    mesh: Mesh,
+    prng: str,
+) -> Lanes:
+    key = jax.lax.with_sharding_constraint(key, jax.NamedSharding(mesh, _PER_LANE))
     sums = {name: CompensatedSum.zeros((key.shape[0], *zero.shape), zero.dtype) for name, zero in zeros.items()}
     lanes = Lanes(take_instances(policy, setting), take_instances(environment, instance), key, (), sums)
 
