@@ -14,8 +14,8 @@ from jaxrank.core.registry import factory
 
 OPTIONS = [
     *((name, {}) for name in jr.available()),
-    ("bubblerank", {"doubling": True, "horizon": 8}),
-    ("cascade_hybrid", {"exploration": "ts"}),
+    pytest.param("bubblerank", {"doubling": True, "horizon": 8}, marks=pytest.mark.slow),
+    pytest.param("cascade_hybrid", {"exploration": "ts"}, marks=pytest.mark.slow),
 ]
 WITH_FEATURES = ("cascade_lin_ucb", "cascade_lin_ts", "cascade_lsb", "cascade_hybrid")
 PARAMETERS = {

@@ -267,7 +267,7 @@ def test_the_score_function_gradient_has_the_exact_gradient_as_its_mean(name):
         changed = jax.tree.unflatten(jax.tree.structure(model), [attraction, *jax.tree.leaves(model)[1:]])
         return relax.expected_reward(key, changed.reward, scores, num_samples=4, list_size=3)
 
-    expected = jax.value_and_grad(exact, argnums=(0, 1))(scores, model.attraction)
+    expected = jax.jit(jax.value_and_grad(exact, argnums=(0, 1)))(scores, model.attraction)
     keys = jax.random.split(jax.random.key(3), 20_000)
     found = jax.jit(jax.vmap(jax.value_and_grad(sampled, argnums=(1, 2)), in_axes=(0, None, None)))(
         keys, scores, model.attraction

@@ -160,6 +160,7 @@ def test_regret_per_step_falls_to_a_third_in_the_cascade_model(policy):
     assert fall.mean() > 5 * fall.std() / np.sqrt(40)
 
 
+@pytest.mark.slow
 def test_conforms_with_the_last_click():
     jr.testing.check_policy(CascadeKLUCB(feedback="last"), world("pbm", (5, 3), click_model))
 

@@ -211,6 +211,7 @@ def test_bad_options_name_the_field_and_the_value(options, message):
         PBMUCB(**options)
 
 
+@pytest.mark.slow
 def test_conforms_with_an_examination_of_its_own():
     environment = jr.ClickBandit(click_model(MODELS[0], 5, seed=0), list_size=3)
     jr.testing.check_policy(PBMPIE(examination=[0.5, 1.0, 0.7]), environment)

@@ -174,6 +174,7 @@ def test_ranked_exp3_needs_gamma_or_horizon_outside_of_simulate():
     jr.simulate(RankedExp3(), world("cm", (4, 2)), 10)
 
 
+@pytest.mark.slow
 def test_conforms_with_gamma():
     jr.testing.check_policy(RankedExp3(gamma=0.1), world("pbm", (5, 3)))
 
