@@ -20,7 +20,7 @@ def record(policy, environment, num_steps, *, seed=0, draws=None, statistics=Non
 
     Runs of one shape share a compilation if these two functions are the same objects: define them in the module.
     """
-    run = _run(policy, environment, seed, num_steps=num_steps, draws=draws, statistics=statistics)
+    run = _run(policy, environment, random.root_key(seed), num_steps=num_steps, draws=draws, statistics=statistics)
     first, (rankings, clicks, drawn, stats) = jax.device_get(run)
     return SimpleNamespace(
         rankings=rankings, clicks=clicks, draws=drawn, statistics=stats, first=SimpleNamespace(**first)
@@ -28,10 +28,10 @@ def record(policy, environment, num_steps, *, seed=0, draws=None, statistics=Non
 
 
 @partial(jax.jit, static_argnames=("num_steps", "draws", "statistics"))
-def _run(policy, environment, seed, *, num_steps, draws, statistics):
+def _run(policy, environment, root, *, num_steps, draws, statistics):
     draws = draws or (lambda rank_key, update_key: ())
     statistics = statistics or (lambda policy, state: ())
-    lane = random.lane_key(random.root_key(seed), jnp.int32(0), jnp.int32(0))
+    lane = random.lane_key(root, jnp.int32(0), jnp.int32(0))
 
     def step(state, t):
         query_key, rank_key, click_key, update_key = random.step_keys(lane, t)
