@@ -241,14 +241,14 @@ class _CountsTraces:
     policy: Any
     traces = 0
 
-    def init(self, *args):
+    def init(self, *args: Any) -> Any:
         return self.policy.init(*args)
 
-    def rank(self, *args):
+    def rank(self, *args: Any) -> Any:
         _CountsTraces.traces += 1
         return self.policy.rank(*args)
 
-    def update(self, *args):
+    def update(self, *args: Any) -> Any:
         return self.policy.update(*args)
 
 
@@ -258,14 +258,14 @@ def _check_steps(policy: Policy, environment: Environment, against_eager: bool) 
     leaves, structure = jax.tree.flatten(environment)
     axes = leaf_axes(environment)
 
-    def offer(leaves, key):
+    def offer(leaves: Any, key: Any) -> Any:
         return jax.tree.unflatten(structure, leaves).query(random.step_keys(key, jnp.int32(0))[0], jnp.int32(0))
 
     @jax.jit
-    def init(leaves, key):
+    def init(leaves: Any, key: Any) -> Any:
         return policy.init(random.step_keys(key, jnp.int32(0))[3], offer(leaves, key))
 
-    def step(leaves, key, state, t):
+    def step(leaves: Any, key: Any, state: Any, t: Any) -> tuple[Any, Any]:
         query_key, rank_key, click_key, update_key = random.step_keys(key, t)
         env = jax.tree.unflatten(structure, leaves)
         query = env.query(query_key, t)
@@ -291,7 +291,7 @@ def _check_steps(policy: Policy, environment: Environment, against_eager: bool) 
             single[i], ranking = jit_step(one_lane[i], keys[i], single[i], t)
             _check_ranking(ranking, size.num_items, size.list_size, f"the list at step {number}")
             _claim(np.array_equal(ranking, lists_of_batch[i]), f"vmap = loop: the lists of lane {i} at step {number}")
-            state_of_batch = jax.tree.map(lambda leaf, i=i: leaf[i], states_of_batch)
+            state_of_batch = _lane(states_of_batch, i)
             _claim_equal(state_of_batch, single[i], f"vmap = loop: the states of lane {i} after step {number}")
         _claim(_types(single[0]) == _types(before), f"the state keeps its shapes and types at step {number}")
         if against_eager and number <= 3:
@@ -372,6 +372,10 @@ def _check_frequencies(counts: np.ndarray, probabilities: np.ndarray) -> None:
     limit = chi2.isf(1e-6, max(1, (expected > 1e-3).sum() - 1))
     _claim(statistic <= limit, f"samples follow the likelihood: chi-square {statistic:.1f}, limit {limit:.1f}")
     _claim(counts[probabilities < 1e-9].sum() == 0, "nothing impossible is sampled")
+
+
+def _lane(batch: Any, i: int) -> Any:
+    return jax.tree.map(lambda x: x[i], batch)
 
 
 def _types(tree: Any) -> Any:

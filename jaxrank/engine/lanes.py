@@ -6,7 +6,7 @@ a CPU core on a part of its share at a time, one that stays in its cache.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import chex
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, PartitionSpec
+from jax.typing import ArrayLike
 
 from jaxrank.core import random
 from jaxrank.core.batching import lane_vector, lanes_minor
@@ -45,10 +46,10 @@ def make_lanes(
     policy: Policy,
     environment: Environment,
     root: Array,
-    setting: Array,
-    instance: Array,
-    seed: Array,
-    zeros: dict[str, Array],
+    setting: ArrayLike,
+    instance: ArrayLike,
+    seed: ArrayLike,
+    zeros: Mapping[str, ArrayLike],
     *,
     mesh: Mesh,
     prng: str,
@@ -59,7 +60,7 @@ def make_lanes(
 
 
 @jax.jit
-def _lane_keys(root: Array, instance: Array, seed: Array) -> Array:
+def _lane_keys(root: Array, instance: ArrayLike, seed: ArrayLike) -> Array:
     """uint32[lanes, 2]. A program of its own: it takes longer to compile than most policies' ``init``."""
     return jax.vmap(lambda i, s: jax.random.key_data(random.lane_key(root, i, s)))(instance, seed)
 

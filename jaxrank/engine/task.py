@@ -49,8 +49,8 @@ class Task:
         all_lanes = np.resize(numbers, self._padded_size(numbers.size))
         setting, instance, lane_seed = np.unravel_index(all_lanes, self.grid)
         ids = (setting.astype(np.int32), self.instance_ids[instance], self.seed_ids[lane_seed])
-        roots = self.everywhere((self.policy, self.environment, self._root_key()))
-        return make_lanes(*roots, *ids, self.metrics, mesh=self.mesh, prng=self.request.prng)
+        policy, environment, root = self.everywhere((self.policy, self.environment, self._root_key()))
+        return make_lanes(policy, environment, root, *ids, self.metrics, mesh=self.mesh, prng=self.request.prng)
 
     def lane_shapes(self, num_lanes: int) -> Any:
         """The shapes of this number of lanes, padded for the devices, without making them."""

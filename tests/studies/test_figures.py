@@ -6,7 +6,7 @@ import pytest
 import jaxrank as jr
 from jaxrank.command.cli import main
 from jaxrank.core.bounds import batchrank_bound, bubblerank_bound
-from jaxrank.studies.papers import FIGURES, Request, reproduce
+from jaxrank.studies.papers import FIGURES, FigureRequest, reproduce
 
 # An independent simulation of the same 60 queries: violations in the first 100 steps in CM, DCM, PBM.
 EXPECTED = {
@@ -48,9 +48,9 @@ def test_violations_in_the_first_100_steps_on_the_60_real_queries(real_data, nam
 
 def test_unknown_figures_and_scales_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"figure must be one of bubblerank-fig1, .*; got 'fig9'"):
-        reproduce("fig9", Request(out=tmp_path))
+        reproduce("fig9", FigureRequest(out=tmp_path))
     with pytest.raises(ValueError, match="scale must be one of smoke, laptop, paper; got 'huge'"):
-        Request(scale="huge")
+        FigureRequest(scale="huge")
 
 
 def test_bounds_are_the_theorems():
