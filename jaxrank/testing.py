@@ -43,7 +43,7 @@ def check_policy(policy: Policy, environment: Environment | None = None) -> None
     model = PositionBasedModel(_ATTRACTION, _EXAMINATION)
     worlds = [environment] if environment is not None else [ClickBandit(model), ClickBandit(model, list_size=3)]
     for world in worlds:
-        _check_steps(policy, world, against_eager=world is worlds[-1])
+        _check_steps(policy, world)
     _check_runs(policy, worlds[0])
 
 
@@ -252,8 +252,8 @@ class _CountsTraces:
         return self.policy.update(*args)
 
 
-def _check_steps(policy: Policy, environment: Environment, against_eager: bool) -> None:
-    """Lanes one by one = all of them under vmap; and = eager, where each operation is compiled by itself, if asked."""
+def _check_steps(policy: Policy, environment: Environment) -> None:
+    """Lanes one by one = all of them under vmap, and in the first steps = eager, operation by operation."""
     lanes = num_instances(environment) or 1
     leaves, structure = jax.tree.flatten(environment)
     axes = leaf_axes(environment)
@@ -294,7 +294,7 @@ def _check_steps(policy: Policy, environment: Environment, against_eager: bool) 
             state_of_batch = _lane(states_of_batch, i)
             _claim_equal(state_of_batch, single[i], f"vmap = loop: the states of lane {i} after step {number}")
         _claim(_types(single[0]) == _types(before), f"the state keeps its shapes and types at step {number}")
-        if against_eager and number <= 3:
+        if number <= 3:
             eager, ranking = step(one_lane[0], keys[0], eager, t)
             _claim(np.array_equal(ranking, lists_of_batch[0]), f"jit = eager: the lists at step {number}")
             _claim_equal(eager, single[0], f"jit = eager: the states after step {number}")
