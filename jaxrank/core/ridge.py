@@ -53,7 +53,7 @@ def update(ridge: Ridge, features: Array, rewards: Array, step: Array) -> Ridge:
         return (weights, gains.at[k].set(gain), directions.at[k].set(direction)), None
 
     # The K rank-one updates are applied together, as O⁻¹ − GᵀD: O⁻¹ is read and written once instead of K times.
-    rewards = rewards.astype(features.dtype)
+    features, rewards = features.astype(ridge.inverse.dtype), rewards.astype(ridge.inverse.dtype)
     zeros = jnp.zeros_like(features)
     observations = (jnp.arange(features.shape[0]), features, rewards, _dot(features, ridge.inverse))
     (weights, gains, directions), _ = jax.lax.scan(observe, (ridge.weights, zeros, zeros), observations)

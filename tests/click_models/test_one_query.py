@@ -58,13 +58,13 @@ def test_lists_of_any_kind_are_rankings(name):
 @pytest.mark.parametrize(
     ("ranking", "message"),
     [
-        ([0.0, 1.0, 2.0], r"ranking must be items int\[K\] or weights float\[K, 3\]; got float32\[3\]"),
+        ([0.0, 1.0, 2.0], r"ranking must be items int\[K\] or weights float\[K, 3\]; got float\d\d\[3\]"),
         ([0, 1, 7], "ranking must hold items from 0 to 2; got 7"),
         ([-1, 1], "ranking must hold items from 0 to 2; got -1"),
-        ([[0, 1], [1, 2]], r"ranking must be items .*; got int32\[2, 2\]"),
-        (np.eye(4), r"ranking must be .*; got float32\[4, 4\]"),
+        ([[0, 1], [1, 2]], r"ranking must be items .*; got int\d\d\[2, 2\]"),
+        (np.eye(4), r"ranking must be .*; got float\d\d\[4, 4\]"),
         ([True, False], r"ranking must be .*; got bool\[2\]"),
-        (1, r"ranking must be .*; got int32\[\]"),
+        (1, r"ranking must be .*; got int\d\d\[\]"),
     ],
 )
 @pytest.mark.parametrize("name", MODELS)
@@ -78,7 +78,7 @@ def test_sizes_are_checked():
         MODELS["cm"][0].optimal_ranking(4)
     with pytest.raises(ValueError, match="top must be a positive integer; got 0"):
         MODELS["cm"][0].reward(RANKING, 0)
-    with pytest.raises(ValueError, match=r"ranking must be items int\[K\]; got float32\[3, 3\]"):
+    with pytest.raises(ValueError, match=r"ranking must be items int\[K\]; got float\d\d\[3, 3\]"):
         MODELS["cm"][0].sample(jax.random.key(0), np.eye(3))
 
 

@@ -10,13 +10,14 @@ import pytest
 import jaxrank as jr
 from jaxrank.core.pytrees import leaf_axes, num_instances
 
+FLOAT = jnp.zeros(()).dtype  # float32, or float64 under JAX_ENABLE_X64
 ENVIRONMENT = jr.ClickBandit(jr.PositionBasedModel([[0.1, 0.4, 0.2], [0.3, 0.2, 0.6]], [1.0, 0.5, 0.2]), top=2)
 
 
 def test_objects_print_what_was_asked_for():
     assert repr(jr.BubbleRank(delta=0.125)) == "BubbleRank(delta=0.125)"
     assert repr(jr.CascadeModel([0.25, 0.5])) == "CascadeModel(attraction=[0.25, 0.5])"
-    assert repr(ENVIRONMENT).startswith("ClickBandit(click_model=PositionBasedModel(attraction=float32[2, 3]")
+    assert repr(ENVIRONMENT).startswith(f"ClickBandit(click_model=PositionBasedModel(attraction={FLOAT}[2, 3]")
 
 
 def test_objects_compare_by_value():

@@ -166,7 +166,7 @@ def test_another_run_is_refused_with_what_differs(change, message, folder):
 
 
 def test_a_policy_that_keeps_something_else_since_is_refused(folder, monkeypatch):
-    monkeypatch.setattr(jr.StaticRanking, "init", lambda self, key, query: jnp.zeros(2))
+    monkeypatch.setattr(jr.StaticRanking, "init", lambda self, key, query: jnp.zeros(2, jnp.float32))
     jax.clear_caches()
     with pytest.raises(ValueError, match=r"state of a lane is '\(\)' there and 'float32\[2\]' here"):
         jr.simulate(**STATIC, checkpoint_dir=folder, resume=True)

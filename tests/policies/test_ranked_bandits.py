@@ -115,7 +115,7 @@ def test_ranked_index_bandits_equal_the_reference(kind, size, model, seed):
         draw_for(size, uniforms=False),
         propose=propose,
         compare=compare,
-        seed=seed,
+        seed=seed + 100 * jax.config.jax_enable_x64,  # clicks are others there, and so are the close calls
     )
     assert replaced >= 100 or K == 1
     assert ties >= 5 * K

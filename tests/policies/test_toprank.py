@@ -143,7 +143,7 @@ def test_lists_hold_distinct_items():
 def test_vmapped_lanes_equal_single_ones(num_items, list_size):
     environment = jr.ClickBandit(click_model("pbm", num_items, seed=5, num_queries=4), list_size=list_size)
     policy = TopRank(delta=0.2)
-    states, _ = run_lanes(policy, environment, 1_000)
+    states, _ = run_lanes(policy, environment, 2_000)
     assert (states.block.max(axis=1) >= 2).all()
 
 
