@@ -16,6 +16,7 @@ from jaxrank.core.types import Array
 
 T = TypeVar("T")
 
+RARELY = "jaxrank_rarely"  # the name of a rare branch in a jaxpr
 _AT_ONCE = 64  # lanes that take a rare branch together
 _MATRIX = 4096  # floats a lane, from which on an array is taken for an operand of matrix products
 _SQUARE = 33  # rows of a square matrix, from which on it is taken for a table that is read by row
@@ -88,9 +89,11 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, a
       at_once: the number of lanes that take the branch at a time.
     """
 
-    @custom_vmap
-    def conditional(predicate, operand, args):
+    def choose(predicate, operand, args):
         return jax.lax.cond(predicate, lambda: branch(operand, *args), lambda: operand)
+
+    choose.__name__ = RARELY  # of the jit equation by which the engine knows a rare branch, where there is no vmap
+    conditional = custom_vmap(jax.jit(choose))
 
     @conditional.def_vmap
     def batched(axis_size, in_batched, predicate, operand, args):
