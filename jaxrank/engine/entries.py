@@ -31,8 +31,8 @@ class Entries:
         if is_key(x.dtype):
             words = cls.of_lanes(jax.random.key_data(x))
             return cls(x.shape[1:], x.dtype, _by_words(words.flat, math.prod(x.shape[1:])))
-        rows = [x[(slice(None), *place)] for place in np.ndindex(*x.shape[1:])]
-        return cls(x.shape[1:], x.dtype, rows)
+        rows = jnp.moveaxis(x, 0, -1).reshape(math.prod(x.shape[1:]), x.shape[0])
+        return cls(x.shape[1:], x.dtype, unstacked(rows))
 
     @classmethod
     def shared(cls, x: Any) -> "Entries":
@@ -43,7 +43,7 @@ class Entries:
         if not isinstance(x, jax.core.Tracer):
             x = np.asarray(x, dtype)
             return cls(x.shape, dtype, [x[place] for place in np.ndindex(*x.shape)])
-        return cls(x.shape, dtype, [x[place] for place in np.ndindex(*x.shape)])
+        return cls(x.shape, dtype, unstacked(x.reshape(-1)))
 
     def places(self) -> np.ndarray:
         """int[…]: the number of every entry, in the array's shape: index work on it is index work on the entries."""
@@ -106,6 +106,11 @@ class Entries:
     @classmethod
     def tree_unflatten(cls, form: tuple[tuple[int, ...], Any], flat: Sequence[Entry]) -> "Entries":
         return cls(*form, flat)
+
+
+def unstacked(x: Array) -> list[Array]:
+    """[x[0], x[1], …]."""
+    return [lax.index_in_dim(x, i, keepdims=False) for i in range(x.shape[0])]
 
 
 def _by_words(words: list[Entry], num_keys: int) -> list[Entry]:
@@ -181,7 +186,8 @@ def fold(primitive: Any, operands: Sequence[np.ndarray], params: dict[str, Any])
         with np.errstate(all="ignore"):
             return np.asarray(_FOLDED[name](*operands))
     if name == "select_n" and operands[0].dtype == bool:
-        return np.where(*operands[::2], operands[1])
+        flag, no, yes = operands
+        return np.where(flag, yes, no)
     if name == "convert_element_type" and operands[0].dtype.kind in "biu":
         return operands[0].astype(params["new_dtype"])
     with jax.ensure_compile_time_eval():
@@ -242,5 +248,5 @@ def any_lane(flag: Entry) -> Entry:
     return jnp.max(flag.astype(jnp.int32)) > 0  # the form of it that Pallas lowers for GPUs
 
 
-def constant(value: Any, dtype: Any) -> np.generic:
+def constant(value: Any, dtype: Any) -> Entry:
     return np.asarray(value, dtype)[()]

@@ -151,11 +151,17 @@ def _read(tests: _Tests, flat: list[Entry], places: np.ndarray, starts: Sequence
     return found
 
 
+def _at(windows: np.ndarray, offset: Sequence[int]) -> np.ndarray:
+    """int[start…]: the numbers at one place of windows [start…, offset…]."""
+    starts: list[Any] = [slice(None)] * (windows.ndim - len(offset))
+    return windows[(*starts, *offset)]
+
+
 def _dynamic_slice(eqn: Any, operands: list[Entries], avals: list[Any], num_lanes: int) -> list[Entries]:
     x, *starts = operands
     windows = np.lib.stride_tricks.sliding_window_view(x.places(), eqn.params["slice_sizes"])  # [start…, offset…]
     tests, at = _Tests(), [start.flat[0] for start in starts]
-    flat = [_read(tests, x.flat, windows[(..., *offset)], at) for offset in np.ndindex(*avals[0].shape)]
+    flat = [_read(tests, x.flat, _at(windows, offset), at) for offset in np.ndindex(*avals[0].shape)]
     return [Entries(avals[0].shape, x.dtype, flat)]
 
 
@@ -181,7 +187,7 @@ def _gather(eqn: Any, operands: list[Entries], avals: list[Any], num_lanes: int)
             starts[d] = constant(batch[i], indices.dtype)
         for i, d in enumerate(numbers.start_index_map):
             starts[d] = indices.flat[index[(*batch, i)]]
-        found = _read(tests, x.flat, windows[(..., *offset)], starts)
+        found = _read(tests, x.flat, _at(windows, offset), starts)
         if mode == GatherScatterMode.FILL_OR_DROP:
             inside: Entry = np.bool_(True)
             for d in numbers.start_index_map:
@@ -192,7 +198,7 @@ def _gather(eqn: Any, operands: list[Entries], avals: list[Any], num_lanes: int)
     return [Entries(shape, x.dtype, flat)]
 
 
-def _filling(value: Any, dtype: Any) -> np.generic:
+def _filling(value: Any, dtype: Any) -> Entry:
     """What a look-up outside of an array gives: by default NaN, the smallest or the largest integer, or True."""
     if value is not None:
         return constant(value, dtype)
@@ -427,6 +433,7 @@ RULES: dict[str, Rule] = {
     "transpose": _rearranged(lambda places, params: places.transpose(params["permutation"])),
     "rev": _rearranged(lambda places, params: np.flip(places, params["dimensions"])),
     "slice": _rearranged(_slice),
+    "tile": _rearranged(lambda places, params: np.tile(places, params["reps"])),
     **dict.fromkeys(("concatenate", "stack"), _concatenate),
     "split": _split,
     "unstack": _unstack,

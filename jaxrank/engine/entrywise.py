@@ -31,6 +31,7 @@ from jaxrank.engine.entries import (
     Entries,
     Entry,
     any_lane,
+    fold,
     is_constant,
     is_key,
     is_vector,
@@ -38,6 +39,7 @@ from jaxrank.engine.entries import (
     operate,
     select,
     spread,
+    unstacked,
 )
 from jaxrank.engine.entry_rules import IDENTITY, RULES, elementwise
 
@@ -111,7 +113,9 @@ class _Evaluation:
         values.update(zip(jaxpr.invars, operands, strict=True))
 
         def read(var: Any) -> Entries:
-            return Entries.shared(np.asarray(var.val, var.aval.dtype)) if isinstance(var, Literal) else values[var]
+            if isinstance(var, Literal):
+                return Entries.shared(np.asarray(var.val, var.aval.dtype))  # type: ignore[attr-defined]
+            return values[var]
 
         for eqn in _needed(jaxpr):
             inputs, avals = [read(var) for var in eqn.invars], [var.aval for var in eqn.outvars]
@@ -139,6 +143,9 @@ class _Evaluation:
             return self._random(eqn, operands, avals)
         if name in RULES and (results := RULES[name](eqn, operands, avals, self.num_lanes)) is not None:
             return results
+        if all(x.known for x in operands):
+            made = fold(eqn.primitive, [x.array() for x in operands], eqn.params)
+            return [Entries.shared(x) for x in (made if eqn.primitive.multiple_results else [made])]
         return self._whole(eqn, operands)
 
     def _whole(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
@@ -267,8 +274,9 @@ class _Evaluation:
 
         inputs = [_in_series(x, self.num_lanes) for x in sequences]
         carry, series = lax.scan(step, carry, inputs, length=length, reverse=params["reverse"])
-        rows = [jax.tree.map(lambda entry, i=i: entry[i], series) for i in range(length)]
-        return [*carry, *(_stacked(items, length) for items in zip(*rows, strict=True))]
+        rows = zip(*(unstacked(entry) for entry in jax.tree.leaves(series)), strict=True)
+        made = [jax.tree.unflatten(jax.tree.structure(series), row) for row in rows]
+        return [*carry, *(_stacked(items, length) for items in zip(*made, strict=True))]
 
     def _count_through(
         self, body: Any, carry: list[Entries], sequences: list[Entries], length: int, reverse: bool
@@ -306,11 +314,9 @@ class _Evaluation:
 
         run = entrywise(of_one, self.num_lanes, whole_arrays=self.whole_arrays)
         results = []
-        for i in range(len(x.flat)):
-            entry = x.take(np.asarray(i))
-            results.append(
-                run(entry.words() if is_key(x.dtype) else entry, *(y.take(np.asarray(i)) for y in operands[1:]))
-            )
+        for i in map(np.asarray, range(len(x.flat))):
+            first, *others = [y.take(i) for y in operands]
+            results.append(run(first.words() if is_key(x.dtype) else first, *others))
         flat = [entry for result in results for entry in result.flat]
         if name == "bits":
             return [Entries(avals[0].shape, avals[0].dtype, flat)]
