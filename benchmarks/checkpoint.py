@@ -1,4 +1,4 @@
-"""What checkpoints cost: size and time of one at 100,000 lanes, and the share of a run at the default interval.
+"""What checkpoints cost: the size and time of one at 100,000 lanes, and what one every 60 s, the default, takes.
 
 python benchmarks/checkpoint.py [LANES [STEPS]]
 """
@@ -30,7 +30,7 @@ def timed(name, function):
     return wrapped
 
 
-jr.simulate(jr.BubbleRank(), environment, steps // 10, **options)  # what only the first run takes, such as imports
+jr.simulate(jr.BubbleRank(), environment, steps // 10, **options)  # takes what only a first run takes, such as imports
 with (
     tempfile.TemporaryDirectory() as folder,
     mock.patch.object(run.Run, "snapshot", timed("copied", run.Run.snapshot)),
@@ -46,9 +46,9 @@ plain = time.perf_counter() - started
 
 print(f"{lanes:,} lanes × {steps:,} steps of BubbleRank, K = L = 10, 200 records")
 print(f"the last checkpoint: {size / 1e6:.0f} MB ({size / lanes:.0f} bytes per lane)")
-for name, what in (("copied", "the run stands still"), ("written", "meanwhile")):
+for name, what in (("copied", "while the run waits"), ("written", "while the run continues")):
     seconds, busy = max(times[name])
-    print(f"{name} in {seconds:.2f} s ({busy:.2f} s of a core), {what}; {len(times[name])} in {saved:.0f} s")
+    print(f"{name} in {seconds:.2f} s ({busy:.2f} s of a core) {what}; {len(times[name])} in {saved:.0f} s")
 cores = sum(busy for name in times for _, busy in times[name]) / len(times["copied"]) / 60
 print(f"one every 60 s takes {cores:.2%} of a core")
 print(f"whole run: {saved:.1f} s with them, {plain:.1f} s without ({saved / plain - 1:+.1%})")

@@ -2,10 +2,11 @@
 
     python benchmarks/linear.py [LANES [ROUNDS]]
 
-L = 1,000 items, K = 10 positions, d = 20 topics, m = 10 features; synthetic ratings, one user a lane. The NumPy version
-scores all items at once. It is timed twice: with eq. 14 evaluated at every position, as Algorithm 1 has it (lines 9 to
-13), and with the terms that do not depend on the position taken out of that loop. Rounds of the three alternate, and
-the median of each counts; the ratio is that of lane-steps per second. Then the speed for other L and K.
+L = 1,000 items, K = 10 positions, d = 20 topics, m = 10 features; synthetic ratings, one user per lane. The NumPy
+version scores all items at once. It is timed twice: with eq. 14 evaluated at every position, as Algorithm 1 has it
+(lines 9 to 13), and with the terms that do not depend on the position taken out of that loop. Rounds of the three
+alternate, and the median of each counts; the ratio is that of lane-steps per second. The speed for other L and K
+follows.
 """
 
 import sys

@@ -2,8 +2,8 @@
 
     python benchmarks/memory.py [STEPS [QUERIES SEEDS]]
 
-Prints the peak memory of the process, and how far the regret of the static list, whose sum is known exactly, and that
-of the run's own last steps are from float64. Give fewer steps to see that memory does not depend on them.
+Prints the peak memory of the process, and how far the regret of the static list is from its exact sum, computed in
+float64. Give fewer steps to see that memory does not depend on them.
 """
 
 import resource

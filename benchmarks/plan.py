@@ -2,9 +2,9 @@
 
     python benchmarks/plan.py [LANES STEPS SMALL_STEPS]
 
-Prints the estimate for 100,000 lanes × 1,000,000 steps of BubbleRank, and for each of two runs that share its lanes or
-go far in steps, in a process of its own each: estimated and measured time and memory, and their ratio. Memory is what
-the run adds to a process that has run one lane before.
+Prints the estimate for 100,000 lanes × 1,000,000 steps of BubbleRank. Then it makes two smaller runs, one with all the
+lanes and few steps, one with few lanes and many steps, each in a process of its own, and prints estimated and measured
+time and memory, and their ratio. Memory is what the run adds to a process that has run one lane before.
 """
 
 import subprocess
@@ -23,7 +23,7 @@ def world(lanes: int) -> tuple[jr.ClickBandit, int]:
 
 def measure(lanes: int, steps: int) -> None:
     environment, seeds = world(lanes)
-    jr.simulate(jr.BubbleRank(), environment, steps, instances=[0], progress=False)  # what any run takes
+    jr.simulate(jr.BubbleRank(), environment, steps, instances=[0], progress=False)  # takes what any run takes
     _reset_peak_memory()
     before = _peak_memory()
     started = time.perf_counter()

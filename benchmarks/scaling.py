@@ -32,7 +32,7 @@ def seconds(devices: int, processes: int, lanes: int) -> float:
     running = []
     for process in range(processes):
         arguments = [address, process, processes, devices, lanes]
-        # As many cores as devices: XLA's own threads would use the others.
+        # As many cores as devices; otherwise XLA's own threads would use the others too.
         own = ",".join(str(core) for core in cores[process * devices : (process + 1) * devices])
         command = ["taskset", "-c", own, sys.executable, "-c", RUN, *map(str, arguments)]
         running.append(

@@ -1,4 +1,4 @@
-"""How long a process takes from its start to its first 1,000 steps, without and with compiled functions kept.
+"""How long a process takes from its start to the end of its first 1,000 steps, without and with cached compilations.
 
     python benchmarks/start.py [POLICY …]
 

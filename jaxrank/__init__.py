@@ -15,7 +15,7 @@ from jaxrank.click_models import (
 )
 from jaxrank.core import checks
 from jaxrank.core.batching import rarely
-from jaxrank.core.pytrees import array, derived, pytree, static
+from jaxrank.core.pytrees import array, derived, over_instances, pytree, static
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.registry import available, make, register
 from jaxrank.core.types import ClickModel, Environment, Policy, Query
@@ -67,6 +67,7 @@ __all__ = [
     "make",
     "mean_and_error",
     "offline_ranknet",
+    "over_instances",
     "per_step",
     "plot_curves",
     "probes",

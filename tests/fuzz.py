@@ -2,8 +2,8 @@
 
     python tests/fuzz.py [EXAMPLES [LOADER …]]
 
-runs so many examples of each loader (10,000 if not given) and prints the messages that came up, digits as N: to be
-read as a user would. ``test_fuzz.py`` runs the same with fewer.
+runs this number of examples of each loader (10,000 if not given) and prints the messages that came up, digits as N, to
+be read as a user would. ``test_fuzz.py`` runs the same with fewer.
 
 A damaged file is a valid one with a few things done to it: bytes flipped, cut off, fields swapped, lines repeated,
 numbers replaced by other words, gzip in whole or in part, or nothing of it left.
@@ -174,7 +174,7 @@ def _settings(examples: int) -> settings:
 
 
 def fuzz(loader: Loader, examples: int) -> Counter[str]:
-    """Runs so many examples; returns how often each message came up, without its digits."""
+    """Runs this number of examples; returns how often each message came up, without its digits."""
     messages: Counter[str] = Counter()
 
     @_settings(examples)

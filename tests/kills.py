@@ -1,4 +1,4 @@
-"""Kills runs with SIGKILL at random moments, goes on with them, and compares what comes out with a run left alone.
+"""Kills runs with SIGKILL at random moments, resumes them, and compares what comes out with a run left alone.
 
     python tests/kills.py FOLDER [KILLS_OF_ONE [KILLS_OF_TWO]]
 
@@ -53,7 +53,7 @@ def fork(arguments: list[str], log: Path) -> int:
 
 
 def ended(child: int, seconds: float) -> int | None:
-    """The exit code of a child that ends within ``seconds``; None if it goes on."""
+    """The exit code of a child that ends within ``seconds``; None if it is still running."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         found, status = os.waitpid(child, os.WNOHANG)
@@ -82,7 +82,7 @@ def saved(folder: Path) -> list[int]:
 
 
 def start(folder: Path, processes: int) -> tuple[list[int], list[Path]]:
-    """Begins the run of ``folder``, or goes on with it."""
+    """Begins the run of ``folder``, or resumes it."""
     saved = folder / "saved"
     if (saved / "run.json").exists():
         arguments = ["resume", str(saved)]
@@ -138,7 +138,7 @@ def main(folder: Path, of_one: int, of_two: int) -> None:
                 if processes == 2:
                     moment = time.monotonic()
                     code = ended(children[1 - victim], 60)
-                    assert code is not None, "the survivor goes on"
+                    assert code is not None, "the survivor ends"
                     if code == 0:  # it had nothing left to do when the other was killed: kill another run
                         break
                     seconds = time.monotonic() - moment

@@ -141,6 +141,13 @@ def test_nothing_that_is_loaded_anyway_is_imported_in_a_function():
     assert not loaded & slow
 
 
+def test_importing_the_command_starts_no_device():
+    """It may be told first how many CPU devices there are, or which other processes to join."""
+    code = "import jaxrank.command.cli; from jax._src import xla_bridge; print(xla_bridge.backends_are_initialized())"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
+
+
 def test_the_root_holds_three_modules():
     assert {path.stem for path in PACKAGE.glob("*.py")} == {"__init__", "__main__", "testing"}
 

@@ -165,7 +165,7 @@ def scalar_worlds(environment: ClickBandit, horizon: int) -> list[Any]:
 
 
 def _reset_peak_memory() -> None:
-    """Where the system allows it (Linux); elsewhere the peak is that of the process so far."""
+    """Resets the peak where the system allows it (Linux); elsewhere it stays that of the process so far."""
     try:
         with open("/proc/self/clear_refs", "w") as file:
             file.write("5")
@@ -174,7 +174,7 @@ def _reset_peak_memory() -> None:
 
 
 def _peak_memory() -> float:
-    """MB."""
+    """The peak memory since the last reset, in MB."""
     try:
         with open("/proc/self/status") as file:
             return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024

@@ -1,4 +1,4 @@
-"""What a benchmark leaves: JSON lines, a Markdown table, and a picture of lane-steps per second."""
+"""The files of a benchmark: JSON lines, a Markdown table, and a picture of lane-steps per second."""
 
 import json
 import os

@@ -6,8 +6,8 @@ One lane after the other, one step after the other, as one would write it in C. 
     rank(state, world, t, words, ranking)     fills ranking, from random words
     update(state, world, t, words, ranking, clicks)
 
-``words`` are the random words of a step, as many as the policy asks for; ``tests/test_bench.py`` feeds the same ones
-to the references and compares the lists.
+``words`` are the random words of a step, as many as the policy asks for; ``tests/bench/test_bench.py`` feeds the same
+ones to the references and compares the lists.
 """
 
 import math
@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-# Without numba's reference counts, which would cost 3 times as much as the rest: nothing here allocates.
+# Numba's reference counting is off: nothing here allocates, and it would cost 3 times as much as the rest.
 compiled = numba.njit(error_model="numpy", _nrt=False)  # type: ignore[call-overload]
 
 
@@ -571,7 +571,7 @@ def exp3_probabilities(log_weights, k, gamma, p):
 
 @compiled
 def fill_in(proposals, words, shown, ranking):
-    """A proposal that is already shown gives way to the item of the largest word that is not."""
+    """Replaces a proposal that is already shown by the item with the largest word that is not shown."""
     L = len(shown)
     for i in range(L):
         shown[i] = False
@@ -813,12 +813,12 @@ def position_based_update(state, world, t, words, ranking, clicks):
 
 
 class Scalar(NamedTuple):
-    """A policy."""
+    """The functions of a policy."""
 
     init: Callable
     rank: Callable
     update: Callable
-    num_words: Callable  # of L and K: how many a step takes
+    num_words: Callable  # (L, K) -> the number of random words of a step
 
 
 POLICIES = {

@@ -1,7 +1,8 @@
-"""What the dynamic Bayesian and the click chain model share: a user who walks down the list and may leave anywhere.
+"""What the dynamic Bayesian, the click chain and the graded model share: a user who may leave after any position.
 
-At position k the user clicks with α_k and goes on to k + 1 with a probability that depends on the click. So being
-there is a Markov chain with two states, and everything about it is a product or a linear recursion over positions.
+At position k the user clicks with probability α_k, and continues to k + 1 with a probability that depends on the click.
+So the user's presence is a Markov chain with two states, still there or gone, and every quantity of the model is a
+product or a linear recursion over positions.
 """
 
 from typing import NamedTuple
@@ -13,19 +14,19 @@ from jaxrank.core.numerics import any_above, ordered_sum, product_above, safe_lo
 from jaxrank.core.ranking import is_soft, lookup, top_items
 from jaxrank.core.types import Array, Key
 
-UNROLL = 16  # positions of a recursion written out before it becomes a loop: twice as fast for ten
+UNROLL = 16  # a recursion over at most this many positions is written out, not a loop: twice as fast for ten
 
 
 class Chain(NamedTuple):
-    """A list, or the items, as the user meets them."""
+    """The user's probabilities at each position of a list, or for each item."""
 
-    attraction: Array  # float[K], α: a click, if looked at
-    after_skip: Array  # float[K], goes on after no click
-    after_click: Array  # float[K], goes on after a click
+    attraction: Array  # float[K], α: P(click | examined)
+    after_skip: Array  # float[K], P(continues | no click)
+    after_click: Array  # float[K], P(continues | click)
 
     @property
     def going_on(self) -> Array:
-        """float[K]: P(k + 1 is looked at | k is)."""
+        """float[K]: P(k + 1 is examined | k is examined)."""
         return self.attraction * self.after_click + (1 - self.attraction) * self.after_skip
 
     @property
@@ -34,15 +35,15 @@ class Chain(NamedTuple):
         return self.attraction * (1 - self.after_click) + (1 - self.attraction) * (1 - self.after_skip)
 
     def silence_below(self) -> Array:
-        """float[K]: P(no click below k | k + 1 is looked at), 1 at the last position."""
+        """float[K]: P(no click below k | k + 1 is examined), 1 at the last position."""
         skip = 1 - self.attraction
         return from_below(skip * (1 - self.after_skip), skip * self.after_skip, end=1)
 
 
 def from_below(constant: Array, factor: Array, end: float) -> Array:
-    """float[K, …]: x_{k+1} at position k, of the recursion x_k = constant_k + factor_k·x_{k+1} with x_K = end."""
+    """float[K, …]: entry k is x_{k+1} of the recursion x_k = constant_k + factor_k·x_{k+1}, from x_K = end upwards."""
 
-    def step(below, terms):
+    def step(below: Array, terms: tuple[Array, Array]) -> tuple[Array, Array]:
         constant, factor = terms
         return constant + factor * below, below
 
@@ -51,7 +52,7 @@ def from_below(constant: Array, factor: Array, end: float) -> Array:
 
 
 class ChainModel:
-    """The methods of a click model, for one that says how its users meet a list: ``_chain(ranking)``."""
+    """The methods of a click model, for a subclass that defines ``_chain(ranking)``."""
 
     attraction: Array
 
@@ -59,10 +60,10 @@ class ChainModel:
         raise NotImplementedError
 
     def sample(self, key: Key, ranking: Array) -> Array:
-        """One uniform u a position decides both coins.
+        """One uniform u for each position decides both whether the user clicks and whether the user continues.
 
-        [0, α) is a click, and its part [0, α·after_click) a click after which the user goes on; [α, 1) is none, and
-        its upper part, (1−α)·(1−after_skip) long, is where the user leaves.
+        u in [0, α) is a click, after which the user continues if u < α·after_click. u in [α, 1) is no click, and the
+        user leaves if u is in the upper part of that interval, which has length (1−α)·(1−after_skip).
         """
         u = jax.random.uniform(key, ranking.shape)
         chain = self._chain(ranking)
@@ -72,7 +73,7 @@ class ChainModel:
         return clicked & ~any_above(leaves)
 
     def _met(self, ranking: Array) -> tuple[Array, Array]:
-        """float[K] twice: P(click) and P(going on) of every position that is looked at, also of a soft ranking."""
+        """float[K] twice: P(click) and P(continues) at every position, if examined; also for a soft ranking."""
         if not is_soft(ranking):
             chain = self._chain(ranking)
             return chain.attraction, chain.going_on
@@ -91,10 +92,11 @@ class ChainModel:
         return ordered_sum(self.click_probability(ranking[:top]))
 
     def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
-        """reward(better) − reward(worse), to the last digits.
+        """reward(better) − reward(worse), to full precision.
 
-        Σ_k χ(better, k)·(Δα_k + Δgoing_on_k·V_{k+1}), V_k the clicks expected from k on in ``worse``: each term is
-        what the better list gains by its item at k alone, and exactly 0 where both lists have the same item.
+        Σ_k χ(better, k)·(Δα_k + Δgoing_on_k·V_{k+1}), where V_k is the expected number of clicks in ``worse`` from
+        position k down. Each term is the better list's gain from its item at k alone, and exactly 0 where both lists
+        have the same item.
         """
         better, worse = better[:top], worse[:top]
         gains, loses = self._chain(better), self._chain(worse)
@@ -103,11 +105,12 @@ class ChainModel:
         return ordered_sum(self.examination_probability(better) * jnp.where(better == worse, 0, step))
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
-        """Exact for any size: α / P(leaving) descending over the best choice of ``top`` items, the rest α descending.
+        """The best ``top`` items in the order of α / P(leaving), then the rest, α descending. Exact for any size.
 
-        Exchanging the neighbours i above j gains α_i·leaving_j − α_j·leaving_i, so any set of items is best shown in
-        the order of α/leaving; which set, a dynamic programme over the items in that order finds, as in sponsored
-        search with Markovian users (Aggarwal et al., WINE 2008; Kempe and Mahdian, WINE 2008).
+        Of two neighbours that are examined, i above j has α_i·leaving_j − α_j·leaving_i more clicks than j above i, so
+        any set of items is best shown in the order of α/leaving, highest first. A dynamic programme over the items in
+        that order finds the best set, as in sponsored search with Markovian users (Aggarwal et al., WINE 2008; Kempe
+        and Mahdian, WINE 2008).
         """
         top = list_size if top is None else min(top, list_size)
         num_items = self.attraction.shape[0]
@@ -115,7 +118,8 @@ class ChainModel:
         worth = items.attraction / jnp.maximum(items.leaving, 1e-30)
         order = top_items(worth, num_items)
 
-        def take_or_leave(best, item):  # best[n]: the clicks on at most n of the items below
+        # best[n]: the expected number of clicks on the best choice of at most n of the items below.
+        def take_or_leave(best: Array, item: tuple[Array, Array]) -> tuple[Array, Array]:
             attraction, going_on = item
             taken = attraction + going_on * best[:-1]
             return jnp.maximum(best, jnp.pad(taken, (1, 0))), taken >= best[1:]
@@ -124,16 +128,16 @@ class ChainModel:
         by_worth = (items.attraction[order], items.going_on[order])
         takes = jax.lax.scan(take_or_leave, nothing, by_worth, reverse=True)[1]
 
-        def choose(places, takes):
+        def choose(places: Array, takes: Array) -> tuple[Array, Array]:
             chosen = (places > 0) & takes[places - 1]
             return places - chosen, chosen
 
-        chosen = jax.lax.scan(choose, top, takes)[1]
+        chosen = jax.lax.scan(choose, jnp.int32(top), takes)[1]
         by_attraction = jnp.argsort(top_items(self.attraction, num_items))[order]
         return order[jnp.argsort(jnp.where(chosen, jnp.arange(num_items), num_items + by_attraction))][:list_size]
 
     def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
-        """The user went on from everything above the last click; below it, left or found nothing attractive."""
+        """The user continued from every position above the last click; below it, left or found nothing attractive."""
         chain = self._chain(ranking)
         silence_below = chain.silence_below()
         clicks_from_here = jnp.cumsum(clicks[::-1])[::-1]

@@ -1,7 +1,8 @@
-"""Expectation–maximisation steps: from parameters and a log to better parameters.
+"""Expectation–maximisation (EM) steps: from parameters and a click log to better parameters.
 
-Every step is one pass over the log and ends in (1 + Σ P(it happened)) / (2 + Σ P(it could have)), so it climbs the
-likelihood times a Beta(2, 2) prior on every parameter. ``α`` here is over documents, which are (query, item) pairs.
+Every step is one pass over the log. It sets the probability of each event to
+(1 + Σ P(it happened)) / (2 + Σ P(it could have happened)), so that it never decreases the likelihood times a Beta(2, 2)
+prior on every parameter. Here α is over documents, which are (query, item) pairs.
 """
 
 from collections.abc import Callable
@@ -23,9 +24,9 @@ def smoothed(happened: Any, possible: Any) -> Any:
 
 @partial(jax.jit, static_argnums=0)
 def repeat(step: Callable[..., Any], num: int, parameters: Any, log: Any) -> tuple[Any, Array]:
-    """``num`` steps, and how far the last of them moved any parameter."""
+    """The parameters after ``num`` steps, and the largest change of any parameter in the last of them."""
 
-    def once(_, states):
+    def once(_: Array, states: tuple[Any, Any]) -> tuple[Any, Any]:
         return step(states[0], log), states[0]
 
     last, before = jax.lax.fori_loop(0, num, once, (parameters, parameters))
@@ -33,15 +34,16 @@ def repeat(step: Callable[..., Any], num: int, parameters: Any, log: Any) -> tup
     return last, jnp.max(jnp.stack(moved))
 
 
-# PBM and UBM: P(click) = α·χ, χ by position (and last click). A log is the table of how often each document was shown
-# in each such place, and clicked: all that matters, and far smaller than the log.
+# PBM and UBM: P(click) = α·χ, where χ depends on the place: the position (in UBM, with the last click above it). The
+# log enters as a table of how often each document was shown and clicked in each place. This is all that matters, and
+# far smaller than the log.
 
 
 class PlaceCounts(NamedTuple):
     document: Array  # int32[N]
     place: Array  # int32[N], 0 is the place that is always examined
-    shown: Array  # float[N], how often that document was in that place
-    clicked: Array  # float[N]
+    shown: Array  # float[N], how often the document was shown in the place
+    clicked: Array  # float[N], how often it was clicked there
 
 
 class PlaceParameters(NamedTuple):
@@ -50,7 +52,7 @@ class PlaceParameters(NamedTuple):
 
 
 def place_step(now: PlaceParameters, log: PlaceCounts) -> PlaceParameters:
-    """Not clicked: attractive but not examined, examined but not attractive, or neither."""
+    """A document that was not clicked was attractive but not examined, examined but not attractive, or neither."""
     attraction, examination = now.attraction[log.document], now.examination[log.place]
     not_clicked = (log.shown - log.clicked) / jnp.maximum(1 - attraction * examination, _TINY)
     attracted = log.clicked + not_clicked * attraction * (1 - examination)
@@ -61,23 +63,23 @@ def place_step(now: PlaceParameters, log: PlaceCounts) -> PlaceParameters:
     )
 
 
-# DCM, DBN and CCM: the user walks down the list and may leave. A log is its different sessions, and how often each
-# occurred. Positions come first, so that one operation on a position is one on all sessions.
+# DCM, DBN and CCM: the user walks down the list and may leave. The log enters as its distinct sessions, with the number
+# of times each occurred. The position axis comes first, so that an operation on one position is one on all sessions.
 
 
 class Walks(NamedTuple):
     document: Array  # int32[K, N]
     clicks: Array  # bool[K, N]
-    times: Array  # float[N]
+    times: Array  # float[N], how often the session occurred
 
 
 class _Walked(NamedTuple):
-    """What probably happened in every session, given its clicks."""
+    """The probabilities of the hidden events of every session, given its clicks."""
 
-    looked: Array  # float[K, N], P(k was looked at)
-    went_on: Array  # float[K, N], P(k was looked at, and k + 1 too); of the last position nothing is known
-    silence_below: Array  # float[K, N], P(no click below k | k + 1 is looked at), before the clicks are known
-    last: Array  # bool[K, N], the last click
+    looked: Array  # float[K, N], P(k was examined | clicks)
+    went_on: Array  # float[K, N], P(k and k + 1 were examined | clicks); meaningless at the last position
+    silence_below: Array  # float[K, N], P(no click below k | k + 1 is examined), not given the clicks
+    last: Array  # bool[K, N], is this the last click?
 
 
 def _walked(chain: Chain, clicks: Array) -> _Walked:
@@ -97,7 +99,10 @@ class DependentClickParameters(NamedTuple):
 
 
 def dependent_click_step(now: DependentClickParameters, log: Walks) -> DependentClickParameters:
-    """Leaving is hidden only after the last click; one on the last position counts as left (Guo et al., WSDM 2009)."""
+    """Only leaving after the last click is hidden. After a click at the last position the user counts as having left.
+
+    Reference: Guo et al., WSDM 2009.
+    """
     attraction = now.attraction[log.document]
     going_on = jnp.broadcast_to(1 - now.termination[:, None], attraction.shape)
     walked = _walked(Chain(attraction, jnp.ones_like(attraction), going_on), log.clicks)
@@ -115,7 +120,7 @@ class DynamicBayesianParameters(NamedTuple):
 
 
 def dynamic_bayesian_step(now: DynamicBayesianParameters, log: Walks) -> DynamicBayesianParameters:
-    """After the last click: satisfied, gone, or still looking (Chapelle and Zhang, WWW 2009, App. A)."""
+    """After the last click the user was satisfied, left, or kept reading (Chapelle and Zhang, WWW 2009, App. A)."""
     attraction, satisfaction = now.attraction[log.document], now.satisfaction[log.document]
     going_on = jnp.full_like(attraction, now.continuation)
     walked = _walked(Chain(attraction, going_on, going_on * (1 - satisfaction)), log.clicks)
@@ -138,7 +143,7 @@ class ClickChainParameters(NamedTuple):
 
 
 def click_chain_step(now: ClickChainParameters, log: Walks) -> ClickChainParameters:
-    """A clicked item turns out relevant with α, and then τ3 counts, not τ2 (Guo et al., WWW 2009)."""
+    """A clicked item turns out relevant with probability α; then τ3 applies, otherwise τ2 (Guo et al., WWW 2009)."""
     attraction = now.attraction[log.document]
     after_click = now.tau2 * (1 - attraction) + now.tau3 * attraction
     walked = _walked(Chain(attraction, jnp.full_like(attraction, now.tau1), after_click), log.clicks)
@@ -150,7 +155,7 @@ def click_chain_step(now: ClickChainParameters, log: Walks) -> ClickChainParamet
     other_on, other_off = on * (1 - attraction) * now.tau2, off * (1 - attraction) * (1 - now.tau2)
     relevant = relevant_on + relevant_off
     return ClickChainParameters(
-        # α is counted twice: was it clicked when looked at, and did it turn out relevant when clicked.
+        # Two events have probability α: a click on an examined item, and that a clicked item turns out relevant.
         attraction=_by_document(now.attraction, log, log.clicks + relevant, walked.looked + clicked),
         tau1=smoothed(_total(skipped * walked.went_on, log), _total(skipped * walked.looked, log)),
         tau2=smoothed(_total(other_on, log), _total(other_on + other_off, log)),
@@ -159,7 +164,7 @@ def click_chain_step(now: ClickChainParameters, log: Walks) -> ClickChainParamet
 
 
 def _above_the_last(clicks: Array) -> Array:
-    """bool[K, N]: not the last position, which says nothing about leaving."""
+    """bool[K, N]: true except at the last position, which carries no information about leaving."""
     return jnp.ones_like(clicks).at[-1].set(False)
 
 

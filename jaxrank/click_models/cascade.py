@@ -5,26 +5,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import any_above, product_above, product_gap, safe_log, sort_descending
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
 
 
 def first_click(key: Key, attraction: Array) -> Array:
-    """bool[K]: the click of a user who scans down a list of these attractions.
+    """bool[K]: the click of a user who scans down a list with ``attraction`` [K] by position.
 
-    One uniform u a session: the click is on the first k with Π_{i≤k} (1 − α(R_i)) ≤ u.
+    One uniform u decides a session: the click is on the first k with Π_{i≤k} (1 − α(R_i)) ≤ u.
     """
     u, passed = jax.random.uniform(key), 1 - attraction
     reached = product_above(passed)
     return (u < reached) & (reached * passed <= u)
 
 
-@pytree
+@click_model
 class CascadeModel:
-    """The user clicks the first attractive item and does not look further.
+    """The user clicks the first attractive item and then leaves.
 
     χ(R, k) = Π_{i<k} (1 − α(R_i)), and the reward is the probability of a click, 1 − Π (1 − α(R_k))
     (BubbleRank, Sec. 2.1).
@@ -48,10 +49,10 @@ class CascadeModel:
         return 1 - jnp.prod(1 - lookup(self.attraction, ranking[:top]))
 
     def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
-        """reward(better) − reward(worse), to the last digits.
+        """reward(better) − reward(worse), to full precision.
 
-        The order within a list does not matter. Sorted, a worse list is nowhere more attractive than the optimum,
-        so that no two terms of the gap cancel.
+        The reward does not depend on the order within a list, so both lists are sorted by attraction. If ``better`` is
+        the optimum, it is then at least as attractive at every position, so that no two terms of the gap cancel.
         """
         high = sort_descending(list(lookup(self.attraction, better)[:top]))
         low = sort_descending(list(lookup(self.attraction, worse)[:top]))
@@ -62,7 +63,7 @@ class CascadeModel:
         return top_items(self.attraction, list_size)
 
     def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
-        """A second click has probability 0 in this model: each one costs log 1e-10."""
+        """Clicks after the first have probability 0 in this model: each adds log 1e-10."""
         attraction = lookup(self.attraction, ranking)
         examined = ~any_above(clicks)
         if_examined = jnp.where(clicks, safe_log(attraction), safe_log(1 - attraction))

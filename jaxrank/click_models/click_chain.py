@@ -1,26 +1,27 @@
-"""The click chain model (CCM): what was clicked decides whether the user goes on (Guo et al., WWW 2009)."""
+"""The click chain model (CCM): the clicked items decide whether the user continues (Guo et al., WWW 2009)."""
 
 import jax.numpy as jnp
 
 from jaxrank.click_models._chain import Chain, ChainModel
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import probability
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array
 
 
-@pytree
+@click_model
 class ClickChainModel(ChainModel):
-    """The user clicks every attractive item, and goes on with τ1 after no click, with τ2·(1−α) + τ3·α after a click.
+    """The user clicks every attractive item; P(continues) is τ1 after no click and τ2·(1−α) + τ3·α after a click.
 
     χ(R, k) = Π_{i<k} ((1−α)·τ1 + α·(τ2·(1−α) + τ3·α)) with α = α(R_i), and the reward is the expected number of
     clicks, Σ χ(R, k)·α(R_k).
 
     Args:
       attraction: α [L], or [queries, L].
-      tau1: goes on after no click; a number, or [queries].
-      tau2: goes on after a click on an item that turned out irrelevant; a number, or [queries].
-      tau3: goes on after a click on an item that turned out relevant; a number, or [queries].
+      tau1: P(continues) after no click; a number, or [queries].
+      tau2: P(continues) after a click on an item that turned out irrelevant; a number, or [queries].
+      tau3: P(continues) after a click on an item that turned out relevant; a number, or [queries].
     """
 
     attraction: Array = array(ndim=1, check=probability)

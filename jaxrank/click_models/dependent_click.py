@@ -1,19 +1,20 @@
-"""The dependent click model (DCM): a cascade that may go on after a click (Guo et al., WSDM 2009)."""
+"""The dependent click model (DCM): a cascade that may continue after a click (Guo et al., WSDM 2009)."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxrank.click_models._one_query import click_model
 from jaxrank.click_models.position_based import pair_best
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import any_above, product_above, product_gap, safe_log
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array, Key
 
 
-@pytree
+@click_model
 class DependentClickModel:
     """The user scans down, clicks every attractive item, and after a click at k leaves with probability v_k.
 
@@ -29,11 +30,11 @@ class DependentClickModel:
     termination: Any = array(ndim=1, check=probability)
 
     def _abandonment(self, ranking: Array) -> Array:
-        """v_k·α(R_k): leaves after a click here, if it gets here."""
+        """float[K]: v_k·α(R_k), the probability of clicking at k and leaving, given that k is examined."""
         return self.termination[: ranking.shape[0]] * lookup(self.attraction, ranking)
 
     def sample(self, key: Key, ranking: Array) -> Array:
-        """One uniform u a position: attracted if u < α, and attracted for good if u < v·α."""
+        """One uniform u for each position: the user, if still there, clicks if u < α, and then leaves if u < v·α."""
         u = jax.random.uniform(key, ranking.shape)
         leaves = u < self._abandonment(ranking)
         return (u < lookup(self.attraction, ranking)) & ~any_above(leaves)
@@ -48,18 +49,18 @@ class DependentClickModel:
         return 1 - jnp.prod(1 - self._abandonment(ranking[:top]))
 
     def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
-        """reward(better) − reward(worse), to the last digits."""
+        """reward(better) − reward(worse), to full precision."""
         better, worse = better[:top], worse[:top]
         gap = lookup(self.attraction, better) - lookup(self.attraction, worse)
         difference = self.termination[: better.shape[0]] * gap
         return product_gap(self._abandonment(better), self._abandonment(worse), difference)
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
-        """The k-th largest α at the k-th largest v: −log(1 − vα) is supermodular, so sorted pairs are best."""
+        """The k-th largest α at the k-th largest v, which is best because −log(1 − vα) is supermodular."""
         return pair_best(self.attraction, self.termination, list_size, top)
 
     def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
-        """Below the last click l the user either left, with v_l, or found nothing attractive."""
+        """After the last click l the user either left, with probability v_l, or found nothing attractive below it."""
         attraction = lookup(self.attraction, ranking)
         termination = self.termination[: ranking.shape[0]]
         clicks_from_here = jnp.cumsum(clicks[::-1])[::-1]

@@ -3,23 +3,25 @@
 import jax.numpy as jnp
 
 from jaxrank.click_models._chain import Chain, ChainModel
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import probability
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array
 
 
-@pytree
+@click_model
 class DynamicBayesianModel(ChainModel):
-    """The user clicks every attractive item, is satisfied by it with σ and leaves, and otherwise goes on with γ.
+    """The user clicks every attractive item. A click satisfies with probability σ; satisfied users leave.
 
+    A user who is not satisfied continues with probability γ, with or without a click. So
     χ(R, k) = Π_{i<k} γ·(1 − α(R_i)·σ(R_i)), and the reward is the expected number of clicks, Σ χ(R, k)·α(R_k). A
-    satisfying item ends the session, so α descending is not optimal in general; ``optimal_ranking`` is.
+    satisfying item ends the session, so α descending is not optimal in general; ``optimal_ranking`` is exact.
 
     Args:
       attraction: α [L], or [queries, L].
-      satisfaction: σ [L], or [queries, L]: satisfied, if clicked.
-      continuation: γ, or [queries]: goes on, unless satisfied.
+      satisfaction: σ [L], or [queries, L]: P(satisfied | click).
+      continuation: γ, a number, or [queries]: P(continues | not satisfied).
     """
 
     attraction: Array = array(ndim=1, check=probability)

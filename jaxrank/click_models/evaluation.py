@@ -18,15 +18,16 @@ class Evaluation(NamedTuple):
 
     log_likelihood: float  # mean over sessions of log P(all clicks of the session)
     perplexity: float  # mean over positions of perplexity_at
-    perplexity_at: np.ndarray  # float64[K], 2^(−mean of log₂ P(click or no click at k)), the clicks above not known
+    perplexity_at: np.ndarray  # float64[K], 2^(−mean of log₂ P(what happened at k)), by the marginal P(click at k)
 
 
 def evaluate(model: ClickModel, rankings: Any, clicks: Any, *, queries: Any = None) -> Evaluation:
     """The log-likelihood and the perplexity of a log under a click model.
 
     The perplexity at k is 2^(−1/S Σ_s c·log₂ p + (1−c)·log₂(1−p)) over the S sessions, where c is the click at k and p
-    its marginal probability ``click_probability(ranking)[k]``: 1 is perfect, 2 a fair coin. The overall one is the
-    mean over positions (Dupret and Piwowarski, SIGIR 2008). Probabilities below 1e-10 count as 1e-10.
+    its marginal probability ``click_probability(ranking)[k]``. It is 1 for perfect predictions and 2 for p = 1/2. The
+    overall perplexity is the mean over positions (Dupret and Piwowarski, SIGIR 2008). Probabilities are clipped to at
+    least 1e-10.
 
     Args:
       model: a click model; with a query axis if ``queries`` is given.
@@ -54,7 +55,7 @@ def _log_probabilities(model: Any, queries: Array, rankings: Array, clicks: Arra
     leaves, treedef = jax.tree.flatten(model)
     axes = leaf_axes(model)
 
-    def of_session(session):
+    def of_session(session: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         query, ranking, clicks = session
         lane = [leaf if axis is None else leaf[query] for leaf, axis in zip(leaves, axes, strict=True)]
         user = jax.tree.unflatten(treedef, lane)
@@ -65,7 +66,7 @@ def _log_probabilities(model: Any, queries: Array, rankings: Array, clicks: Arra
 
 
 def checked_sessions(rankings: Any, clicks: Any, queries: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Rankings, clicks and queries as arrays; one query if none are given."""
+    """Rankings, clicks and queries as arrays; if ``queries`` is None, all sessions are of query 0."""
     rankings, clicks = np.asarray(rankings), np.asarray(clicks)
     owner = np.zeros(len(rankings), np.int32) if queries is None else np.asarray(queries)
     if rankings.ndim != 2 or 0 in rankings.shape:

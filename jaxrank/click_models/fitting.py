@@ -1,4 +1,4 @@
-"""Click models from click logs, by maximum likelihood."""
+"""Fits click models to click logs by maximum likelihood."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ from jaxrank.output.progress import progress_bar
 
 __all__ = ["Evaluation", "evaluate", "fit"]
 
-_CHECK_EVERY = 10  # iterations between two looks at the tolerance
+_CHECK_EVERY = 10  # iterations between two checks of the tolerance
 
 
 class _Log(NamedTuple):
@@ -32,7 +32,7 @@ class _Log(NamedTuple):
     num_documents: int
 
     def totals(self, where: np.ndarray) -> np.ndarray:
-        """float64[documents]: how often each was in one of these places."""
+        """float64[documents]: how often each document was at a position where ``where`` [sessions, K] is true."""
         return np.bincount(self.documents[where], minlength=self.num_documents).astype(float)
 
 
@@ -48,16 +48,20 @@ def fit(
     tolerance: float = 1e-6,
     progress: bool = True,
 ) -> ClickModel:
-    """A click model fitted to sessions by maximum likelihood, every ratio smoothed to (1 + num) / (2 + den).
+    """A click model fitted to sessions by maximum likelihood.
+
+    Every ratio of counts is smoothed to (1 + numerator) / (2 + denominator).
 
     - "cm": counting; a session ends at its first click.
-    - "dcm": counting as if the user looked down to the last click (everywhere, if none) and no further (Guo et al.,
-      WSDM 2009), then EM. Counting alone overrates α and v, as it leaves out what the user skipped below the last
-      click; ``num_iterations=0`` stops there. v_K is not identified: as in counting, a click there is the last.
+    - "dcm": counting, as if the user examined the positions down to the last click (all positions, if there is no
+      click) and no further (Guo et al., WSDM 2009); then EM. Counting alone overestimates α and v, because it leaves
+      out the items that the user examined below the last click. ``num_iterations=0`` stops after counting. v_K is not
+      identified: as in counting, the user is taken to leave after a click at K.
     - "pbm", "ubm": EM. Only products α·χ are identified: χ_1 = 1 (for UBM, γ of the first position) fixes the scale.
-    - "dbn", "ccm": EM. Neither the satisfaction nor τ2, τ3 of a click on the last position leave a trace: not counted.
+    - "dbn", "ccm": EM. The log has no information on what follows a click at the last position. So these clicks do not
+      count for the satisfaction or for τ2 and τ3.
 
-    Everything but α (and σ of DBN) is shared by all queries. An item that its query never shows gets 1/2.
+    All parameters but α (and σ of DBN) are shared by all queries. An item that its query never shows gets 1/2.
 
     Args:
       name: "cm", "dcm", "pbm", "ubm", "dbn" or "ccm".
@@ -65,9 +69,9 @@ def fit(
       clicks: bool [sessions, K].
       num_items: L.
       queries: int [sessions], the query of each session; then attraction is [queries, L]. One query by default.
-      num_queries: the number of queries, if some have no session here; otherwise the largest of ``queries`` + 1.
-      num_iterations: of EM, at most.
-      tolerance: EM ends when an iteration moves no parameter further than this.
+      num_queries: the number of queries; the largest of ``queries`` + 1 by default.
+      num_iterations: the largest number of EM iterations.
+      tolerance: EM ends when an iteration changes no parameter by more than this.
       progress: show a progress bar, if standard error is a terminal.
     """
     choice("name", name, _FITS)
@@ -128,7 +132,8 @@ def _fit_user_browsing(log: _Log, climb: Callable[..., Any]) -> UserBrowsingMode
     K = log.clicks.shape[1]
     positions = np.arange(K)
     last = np.maximum.accumulate(np.where(log.clicks, positions, -1), axis=1)
-    # Place k·K + r + 1 is position k after a click at r, and k·K after none: 0 is the first position.
+    # Place k·K + r + 1 is position k with the last click at r, and k·K is position k without a click above. So place 0
+    # is the first position.
     places = positions * K + np.pad(last[:, :-1], ((0, 0), (1, 0)), constant_values=-1) + 1
     fitted = climb(_em.place_step, _place_start(log, K * K), _place_counts(log, places, K * K))
     return UserBrowsingModel(fitted.attraction, jnp.roll(fitted.examination.reshape(K, K), -1, axis=1))
@@ -174,7 +179,7 @@ def _place_counts(log: _Log, places: np.ndarray, num_places: int) -> _em.PlaceCo
 
 
 def _walks(log: _Log) -> _em.Walks:
-    """Equal sessions become one, with the number of times it occurred."""
+    """The distinct sessions, each with the number of times that it occurred."""
     rows = np.concatenate([log.documents.view(np.uint8), np.packbits(log.clicks, axis=1)], axis=1)
     whole_rows = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1])))[:, 0]
     _, first, times = np.unique(whole_rows, return_index=True, return_counts=True)

@@ -6,13 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.click_models._chain import Chain, ChainModel
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import choice, integer, non_negative, one_of, probability
-from jaxrank.core.pytrees import array, pytree, static
+from jaxrank.core.pytrees import array, static
 from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array
 
-# {number of grades: {user: (click by grade, stop by grade)}}. 3 grades: Table 1 of PairRank, and its almost random
-# user from Schuth et al. (WSDM 2016); 2 grades: the outer ones of these; 5 grades: the released online-LTR code.
+# {number of grades: {user: (click by grade, stop by grade)}}. 3 grades: Table 1 of PairRank, and the almost random user
+# of Schuth et al. (WSDM 2016). 2 grades: the lowest and the highest of these 3. 5 grades: the released online-LTR code.
 PRESETS: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
     2: {
         "perfect": ((0.0, 1.0), (0.0, 0.0)),
@@ -35,15 +36,15 @@ PRESETS: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
 }
 
 
-@pytree
+@click_model
 class GradedUser(ChainModel):
-    """The user reads down the list, clicks by the document's grade, and may stop by it.
+    """The user reads down the list; the document's grade decides the probabilities of a click and of stopping.
 
     Args:
-      click: P(click | grade) of a document that is looked at, [grades], or [users, grades].
+      click: P(click | grade) of a document that is examined, [grades], or [users, grades].
       stop: P(stop | grade), likewise.
-      grades: the documents' grades [L], what a ranking indexes. ``QueryStream`` fills in those of the query.
-      stop_at: when the stop coin is thrown: at a "click" only, as the papers say, or at every "view", as the
+      grades: the grades [L] of the documents that a ranking ranks. ``QueryStream`` fills in those of the query.
+      stop_at: when the user may stop: after a "click" only, as the papers say, or after every "view", as the
         released online-LTR code does.
     """
 
@@ -65,7 +66,7 @@ class GradedUser(ChainModel):
 
     @property
     def attraction(self) -> Array:  # type: ignore[override]
-        """float[L]: P(click) of every document that is looked at."""
+        """float[L]: P(click | examined) of every document."""
         return lookup(self.click, self.grades)
 
     def _chain(self, ranking: Array) -> Chain:
@@ -79,9 +80,9 @@ class GradedUser(ChainModel):
 
 
 def graded_user(*names: str, num_grades: int = 5, stop_at: str = "click") -> GradedUser:
-    """A preset: "perfect", "navigational", "informational" or "almost_random", with 2, 3 or 5 grades.
+    """A preset user: "perfect", "navigational", "informational" or "almost_random", with 2, 3 or 5 grades.
 
-    Several names give one user with an instance axis: a simulation runs all of them side by side.
+    Several names give one ``GradedUser`` with an instance axis: a simulation runs all of them side by side.
 
     Example:
       >>> import jaxrank as jr

@@ -1,13 +1,14 @@
-"""The position-based model (PBM): examine by position, click by item (Richardson et al., WWW 2007)."""
+"""The position-based model (PBM): positions decide examination, items clicks (Richardson et al., WWW 2007)."""
 
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import ordered_sum, safe_log
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
 
@@ -15,7 +16,7 @@ from jaxrank.core.types import Array, Key
 def pair_best(attraction: Array, weight: Array, list_size: int, top: int | None = None) -> Array:
     """int32[list_size]: the k-th largest α at the k-th largest of the first ``top`` weights, the rest α descending.
 
-    Fitted weights need not fall with the position, so α descending is not always optimal.
+    Fitted weights need not decrease with the position, so α descending is not always optimal.
     """
     top = list_size if top is None else min(top, list_size)
     items = top_items(attraction, list_size)
@@ -23,9 +24,9 @@ def pair_best(attraction: Array, weight: Array, list_size: int, top: int | None 
     return items.at[positions].set(items[:top])
 
 
-@pytree
+@click_model
 class PositionBasedModel:
-    """Position k is examined with χ_k and, if examined, item i is clicked with α_i, independently.
+    """Position k is examined with probability χ_k; an examined item i is clicked with probability α_i, independently.
 
     The reward is the expected number of clicks, Σ χ_k·α(R_k) (BubbleRank, Sec. 2.1).
 
@@ -50,7 +51,7 @@ class PositionBasedModel:
         return ordered_sum(self.click_probability(ranking[:top]))
 
     def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
-        """reward(better) − reward(worse), to the last digits."""
+        """reward(better) − reward(worse), to full precision."""
         gap = lookup(self.attraction, better[:top]) - lookup(self.attraction, worse[:top])
         return ordered_sum(self.examination_probability(better[:top]) * gap)
 

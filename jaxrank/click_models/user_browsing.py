@@ -9,34 +9,35 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.click_models._chain import UNROLL, from_below
+from jaxrank.click_models._one_query import click_model
 from jaxrank.core.batching import lane_vector
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import exclusive, ordered_sum, safe_log
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
 
-_MOST_LISTS = 30_240  # the top 5 of 10 items, as in the papers
+_MOST_LISTS = 30_240  # the number of lists of 5 of 10 items, as in the papers
 _LISTS_AT_ONCE = 5_040
 
 
 @lru_cache(maxsize=8)
 def _ordered_lists(num_items: int, top: int) -> np.ndarray:
-    """int32[lists, top]: all ordered selections, in lexicographic order."""
+    """int32[lists, top]: all lists of ``top`` different items, in lexicographic order."""
     return np.array(list(itertools.permutations(range(num_items), top)), np.int32)
 
 
-@pytree
+@click_model
 class UserBrowsingModel:
-    """Position k is examined with γ[k, r], r the last clicked position above it, and item i then clicked with α_i.
+    """Position k is examined with probability γ[k, r], where r is the position of the last click above k.
 
-    The reward is the expected number of clicks, Σ P(click at k).
+    An examined item i is clicked with probability α_i. The reward is the expected number of clicks, Σ P(click at k).
 
     Args:
       attraction: α [L], or [queries, L].
-      examination_after: γ [K, K], or [queries, K, K]. Row k is the position; column r < k the position of the last
-        click above it; the LAST column, K − 1, means no click yet (the last position is never above another). The
-        entries between, k ≤ r < K − 1, are never read.
+      examination_after: γ [K, K], or [queries, K, K]. Row k is the position. Column r < k is the position of the last
+        click above it. The LAST column, K − 1, means that there is no click above (the last position is never above
+        another). The entries in between, k ≤ r < K − 1, are never read.
     """
 
     attraction: Array = array(ndim=1, check=probability)
@@ -51,7 +52,7 @@ class UserBrowsingModel:
             )
 
     def _positions(self, num: int) -> Array:
-        """int32[num]: 0, 1, …, if there are so many."""
+        """int32[num]: 0, 1, …, num − 1; an error if the model has fewer positions."""
         known = self.examination_after.shape[-1]
         if num > known:
             raise ValueError(f"UserBrowsingModel.examination_after has {known} positions; got a list of {num}")
@@ -62,12 +63,12 @@ class UserBrowsingModel:
         return self.examination_after[: ranking.shape[0]] * lookup(self.attraction, ranking)[:, None]
 
     def sample(self, key: Key, ranking: Array) -> Array:
-        """One uniform u a position: a click if u < γ[k, r]·α(R_k)."""
+        """One uniform u for each position: a click if u < γ[k, r]·α(R_k)."""
         positions = self._positions(ranking.shape[0])
         would_click = jax.random.uniform(key, ranking.shape)[:, None] < self._click_after(ranking)
         columns = jnp.arange(would_click.shape[1])
 
-        def step(last, here):
+        def step(last: Array, here: tuple[Array, Array]) -> tuple[Array, Array]:
             position, would_click = here
             clicked = jnp.any(would_click & (columns == last))
             return jnp.where(clicked, position, last), clicked
@@ -84,7 +85,7 @@ class UserBrowsingModel:
     def _last_click(self, ranking: Array) -> Array:
         """float[num, K]: P(r is the last click above k).
 
-        By P(click at k) = Σ_r P(click at r)·P(k is the next click after r), from the top.
+        From the top, by P(click at k) = Σ_r P(click at r)·P(k is the next click after r).
         """
         quiet = self._quiet(ranking)
         is_next = lane_vector(quiet * self._click_after(ranking))
@@ -92,10 +93,10 @@ class UserBrowsingModel:
         for k in range(ranking.shape[0] - 1):
             click = lane_vector(click + is_next[:, k] * click[k])
         clicked = jnp.pad(click, (0, quiet.shape[1] - click.shape[0]))
-        return lane_vector(quiet * clicked.at[-1].set(1)[None, :])  # "no click yet" is certain at the top
+        return lane_vector(quiet * clicked.at[-1].set(1)[None, :])  # at the top it is certain that no click is above
 
     def _click_worth(self, ranking: Array) -> Array:
-        """float[num]: a click at k and the clicks expected below it, 1 + Σ_j P(j is next after k)·worth_j."""
+        """float[num]: 1 for a click at k plus the expected clicks below it, 1 + Σ_j P(j is next after k)·worth_j."""
         num = ranking.shape[0]
         is_next = lane_vector(self._quiet(ranking) * self._click_after(ranking))
         worth = jnp.ones(num, is_next.dtype)
@@ -114,11 +115,11 @@ class UserBrowsingModel:
         return ordered_sum(self.click_probability(ranking[:top]))
 
     def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
-        """reward(better) − reward(worse), to the last digits.
+        """reward(better) − reward(worse), to full precision.
 
-        Σ_{k,r} P(r is the last click above k in better)·γ[k, r]·Δα_k·(worth_k − V[k+1, r]), V[k, r] the clicks expected
-        from k on in ``worse``: each term is what the better list gains by its item at k alone, and exactly 0 where
-        both lists have the same item.
+        Σ_{k,r} P(r is the last click above k in better)·γ[k, r]·Δα_k·(worth_k − V[k+1, r]), where V[k, r] is the
+        expected number of clicks in ``worse`` from position k down, with the last click above at r. Each term is the
+        better list's gain from its item at k alone, and exactly 0 where both lists have the same item.
         """
         better, worse = better[:top], worse[:top]
         worth, click_after = self._click_worth(worse)[:, None], self._click_after(worse)
@@ -128,11 +129,12 @@ class UserBrowsingModel:
         return ordered_sum(gap * lane_vector(ordered_sum((examined * advantage).T)))
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
-        """The best list of ``top`` items, the rest α descending.
+        """The best list of ``top`` items, then the rest, α descending.
 
-        Exact, by trying all ordered lists, if there are at most 30,240 (the top 5 of 10 items, or 7 of 7). Beyond, α
-        descending improved by exchanging two items until no exchange helps. (Of the 60 Yandex queries α descending is
-        best for 8 with top 5 of 10; exchanging found the optimum of all 60.)
+        If there are at most 30,240 ordered lists (the top 5 of 10 items, or 7 of 7), all are tried, and the result is
+        exact. Otherwise the list starts as α descending, and the best exchange of two items is made until no exchange
+        improves it. (Of the 60 Yandex queries, with top 5 of 10, α descending is best for 8; exchanging found the
+        optimum of all 60.)
         """
         top = list_size if top is None else min(top, list_size)
         self._positions(list_size)
@@ -150,13 +152,13 @@ class UserBrowsingModel:
         return jax.lax.map(self.reward, lists, batch_size=_LISTS_AT_ONCE)
 
     def _exchanged(self, items: Array, top: int) -> Array:
-        """int32[L]: ``items``, after the best exchange of one of the first ``top`` with one below it, and so on."""
+        """int32[L]: ``items`` after exchanges of one of the first ``top`` with one below it, each time the best one."""
         upper, lower = (jnp.asarray(places) for places in np.triu_indices(top, 1, items.shape[0]))
 
-        def exchange(upper, lower, items):
+        def exchange(upper: Array, lower: Array, items: Array) -> Array:
             return items.at[upper].set(items[lower]).at[lower].set(items[upper])
 
-        def improve(state):
+        def improve(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
             items, reward, _ = state
             lists = jax.vmap(lambda i, j: exchange(i, j, items)[:top])(upper, lower)
             rewards = self._rewards(lists)
@@ -164,10 +166,11 @@ class UserBrowsingModel:
             better = rewards[best] > reward
             return jnp.where(better, exchange(upper[best], lower[best], items), items), rewards[best], better
 
-        return jax.lax.while_loop(lambda state: state[2], improve, (items, self.reward(items[:top]), True))[0]
+        start = (items, self.reward(items[:top]), jnp.bool_(True))
+        return jax.lax.while_loop(lambda state: state[2], improve, start)[0]
 
     def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
-        """Given the clicks above, positions are independent: log of γ·α or of 1 − γ·α."""
+        """The sum over positions of log γ·α, if clicked, or log (1 − γ·α), given the clicks above."""
         positions = self._positions(ranking.shape[0])
         no_click = self.examination_after.shape[-1] - 1
         above = exclusive(jax.lax.cummax(jnp.where(clicks, positions, -1)), -1)

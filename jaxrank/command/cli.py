@@ -22,13 +22,13 @@ from jaxrank.output.files import locked
 from jaxrank.studies import sweep_files
 
 _EXIT_CODES = (
-    "Exit codes: 0 done; 2 bad input; 75 stopped by SIGTERM or Ctrl-C and saved, jaxrank resume goes on with it; "
-    "76 or 134 another process died; 130 stopped and not saved."
+    "Exit codes: 0 done; 2 bad input; 75 stopped by SIGTERM or Ctrl-C and saved, jaxrank resume continues it; "
+    "76 or 134 another process died; 130 stopped and not saved; 141 the reader of the output has gone."
 )
 
 
 class _Parser(argparse.ArgumentParser):
-    """Errors in one line."""
+    """A parser that prints errors in one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
@@ -44,13 +44,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.showwarning = lambda message, *_: print(f"jaxrank: warning: {message}", file=sys.stderr)
             options.claim = lambda folder: held.enter_context(locked(folder))  # for as long as the command runs
             options.command(options)
+            sys.stdout.flush()
+    except BrokenPipeError:  # as in ``jaxrank list | head``: what is still to be written, now or at exit, goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + 13  # what a shell says of a program that SIGPIPE has ended
     except (ValueError, OSError) as error:
         code, complaint = 2, f"error: {' '.join(str(error).split())}"
     except MemoryError as error:
         code, complaint = 2, f"error: not enough memory: {error or 'ask for less'}"
     except Interrupted as error:
         again = "the same command" if options.name == "sweep" else f"jaxrank resume {options.checkpoint}"
-        code, complaint = 75, f"{error}; go on with: {again}"
+        code, complaint = 75, f"{error}; continue with: {again}"
     except KeyboardInterrupt:
         code, complaint = 130, "interrupted, nothing written"
     except jax.errors.JaxRuntimeError as error:
@@ -65,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _keep_compiled(keep: bool) -> None:
-    """Compiled functions outlive the command, in the user's cache folder, unless JAX was told otherwise."""
+    """Keeps compiled functions in the user's cache folder, unless JAX has another one."""
     if not keep:  # compiling is what is measured
         jax.config.update("jax_enable_compilation_cache", False)
     elif not jax.config.jax_compilation_cache_dir:  # type: ignore[attr-defined]
@@ -84,8 +88,8 @@ def parser() -> argparse.ArgumentParser:
         "run",
         formatter_class=argparse.HelpFormatter,
         epilog=_EXIT_CODES,
-        help="run policies in a click bandit, a topic bandit or a query stream; leave a results file and pictures",
-        description="Runs policies in a world and leaves run.nc and a picture of each metric. The world is that of the "
+        help="run policies in a click bandit, a topic bandit or a query stream; write a results file and pictures",
+        description="Runs policies in a world and writes run.nc and a picture of each metric. The world is that of the "
         "policies or of the data unless --world says which: click (a click bandit, for bubblerank, cascade_ucb1, …), "
         "topics (users who want different topics, for cascade_hybrid, cascade_lin_ucb, …) or letor (a stream of "
         "queries with features, for pairrank, pdgd, …).",
@@ -95,10 +99,10 @@ def parser() -> argparse.ArgumentParser:
         "--policy",
         action="append",
         metavar="NAME[:OPTION=VALUE,…]",
-        help="a policy, e.g. bubblerank or bubblerank:delta=0.01; may be given several times (without it, two of the "
-        "world: bubblerank and static; cascade_hybrid and cascade_lin_ucb; pairrank and pdgd)",
+        help="a policy, e.g. bubblerank or bubblerank:delta=0.01; may be given several times (default, by world: "
+        "bubblerank and static; cascade_hybrid and cascade_lin_ucb; pairrank and pdgd)",
     )
-    run.add_argument("--world", choices=["click", "topics", "letor"], help="where they run")
+    run.add_argument("--world", choices=["click", "topics", "letor"], help="the world in which they run")
     run.add_argument(
         "--data",
         metavar="PATH",
@@ -109,13 +113,16 @@ def parser() -> argparse.ArgumentParser:
         "--queries",
         type=_whole,
         metavar="N",
-        help="how many queries, or users in topics (all of the data, or 60 synthetic ones; 20 users; 100 in letor)",
+        help="the number of queries, or of users in topics (click: all of the data, or 60 synthetic ones; topics: 20; "
+        "letor: all of the data, or 100)",
     )
-    run.add_argument("--items", type=_whole, metavar="L", help="click: of a synthetic query (10); topics: in all (200)")
-    run.add_argument("--list-size", type=_whole, metavar="K", help="positions (click: as many as items; otherwise 10)")
-    run.add_argument("--click-model", metavar="NAME", help="click: how users click, cm, dcm or pbm (cm)")
     run.add_argument(
-        "--top", type=_whole, metavar="N", help="click: positions that regret and reward count (half of all)"
+        "--items", type=_whole, metavar="L", help="click: items of a synthetic query (10); topics: items in all (200)"
+    )
+    run.add_argument("--list-size", type=_whole, metavar="K", help="positions (click: as many as items; otherwise 10)")
+    run.add_argument("--click-model", metavar="NAME", help="click: the click model, cm, dcm or pbm (cm)")
+    run.add_argument(
+        "--top", type=_whole, metavar="N", help="click: the top positions that regret and reward count (half of all)"
     )
     run.add_argument("--trade-off", type=float, metavar="λ", help="topics: from 0, diversity, to 1, relevance (0.5)")
     run.add_argument(
@@ -129,42 +136,42 @@ def parser() -> argparse.ArgumentParser:
         _add_option(run, flag, field)
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
     run.add_argument("--quiet", action="store_true", help="no progress bar")
-    run.add_argument("--dry-run", action="store_true", help="only say what it will take: lanes, time, memory")
-    run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save the run there while it goes on")
+    run.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of the run")
+    run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save checkpoints there during the run")
     _add_machines(run)
 
     resume = subparsers.add_parser(
-        "resume", formatter_class=as_shown, epilog=_EXIT_CODES, help="go on with a run that was saved by --checkpoint"
+        "resume", formatter_class=as_shown, epilog=_EXIT_CODES, help="continue a run that was saved by --checkpoint"
     )
     resume.set_defaults(command=commands.resume, run_defaults=lambda: parser.parse_args(["run"]))
-    resume.add_argument("checkpoint", type=Path, metavar="FOLDER", help="what --checkpoint was")
+    resume.add_argument("checkpoint", type=Path, metavar="FOLDER", help="the folder given to --checkpoint")
     resume.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_machines(resume)
 
     sweep = subparsers.add_parser(
         "sweep",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        help="run all of a TOML file: policies × hyper-parameter grids × environments, in one folder",
+        help="run all cells of a TOML file: policies × hyper-parameter grids × environments, into one folder",
         description=sweep_files.__doc__,
-        epilog="Cells that have finished are skipped on restart, an interrupted one goes on from its checkpoint; those "
+        epilog="On restart, finished cells are skipped and an interrupted one continues from its checkpoint. Cells "
         "that fail are listed at the end.\nExit code 0, 2 for bad input or failed cells, 75 when interrupted.",
     )
     sweep.set_defaults(command=commands.sweep)
     sweep.add_argument("config", type=Path, help="the TOML file, e.g. scripts/examples/sweep.toml")
     sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go, instead of the config's own")
-    sweep.add_argument("--dry-run", action="store_true", help="only say what each cell will take: lanes, time, memory")
+    sweep.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of each cell")
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
 
     plot = subparsers.add_parser("plot", formatter_class=as_shown, help="draw the curves of a results file")
     plot.set_defaults(command=commands.plot)
-    plot.add_argument("file", type=Path, help="what jaxrank run left, e.g. results/run.nc")
+    plot.add_argument("file", type=Path, help="a results file of jaxrank run, e.g. results/run.nc")
     plot.add_argument("--metric", default="regret", metavar="NAME", help="which curve")
     plot.add_argument("--per-step", action="store_true", help="the mean per step instead of the sum so far")
     plot.add_argument("--log", action="store_true", help="logarithmic axes")
     plot.add_argument("--out", type=Path, metavar="PICTURE", help="PNG, PDF or SVG; beside the file if not given")
 
     reproduce = subparsers.add_parser(
-        "reproduce", formatter_class=as_shown, help="run a figure of a paper; leave its data, picture and table"
+        "reproduce", formatter_class=as_shown, help="run a figure of a paper; write its data, picture and table"
     )
     reproduce.set_defaults(command=commands.reproduce)
     reproduce.add_argument(
@@ -179,14 +186,14 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
 
     fit = subparsers.add_parser(
-        "fit", formatter_class=as_shown, help="fit a click model to a log of sessions; leave its parameters"
+        "fit", formatter_class=as_shown, help="fit a click model to a log of sessions; write its parameters"
     )
     fit.set_defaults(command=commands.fit)
     fit.add_argument("log", type=Path, help="a table of sessions (.tsv, .tsv.gz), or a log of the Yandex challenge")
     fit.add_argument("--format", choices=["table", "yandex"], default="table", help="which of the two it is")
     fit.add_argument("--model", default="pbm", metavar="NAME", help="cm, dcm, pbm, ubm, dbn or ccm")
     fit.add_argument("--queries", type=_whole, metavar="N", help="only the N most frequent queries; all if not given")
-    fit.add_argument("--iterations", type=_whole, default=1000, metavar="N", help="of EM at most")
+    fit.add_argument("--iterations", type=_whole, default=1000, metavar="N", help="iterations of EM, at most")
     fit.add_argument("--out", type=Path, default=Path("params.json"), metavar="FILE", help="where the parameters go")
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -196,13 +203,15 @@ def parser() -> argparse.ArgumentParser:
     bench.set_defaults(command=commands.bench)
     bench.add_argument("--policy", nargs="+", metavar="NAME", help="which policies; all without features if not given")
     bench.add_argument("--click-model", nargs="+", default=["cm"], metavar="NAME", help="cm, dcm and pbm")
-    bench.add_argument("--lanes", nargs="+", type=_whole, default=[1_000], metavar="N", help="how many at once")
+    bench.add_argument("--lanes", nargs="+", type=_whole, default=[1_000], metavar="N", help="lanes to run at once")
     bench.add_argument("--items", nargs="+", type=_whole, default=[10], metavar="L", help="items per query")
     bench.add_argument("--list-size", type=_whole, default=10, metavar="K", help="positions")
-    bench.add_argument("--devices", nargs="+", type=_whole, default=[0], metavar="N", help="how many; 0 is all")
-    bench.add_argument("--late", action="store_true", help="steps 100,000 to 120,000 too, when lists rarely change")
-    bench.add_argument("--repeat", type=_whole, default=3, metavar="N", help="the best of so many")
-    bench.add_argument("--no-baseline", action="store_true", help="without the scalar loops, which need numba")
+    bench.add_argument(
+        "--devices", nargs="+", type=_whole, default=[0], metavar="N", help="the number of devices; 0 is all"
+    )
+    bench.add_argument("--late", action="store_true", help="also steps 100,000 to 120,000, when lists rarely change")
+    bench.add_argument("--repeat", type=_whole, default=3, metavar="N", help="measure N times and take the best")
+    bench.add_argument("--no-baseline", action="store_true", help="do not measure the scalar loops, which need numba")
     bench.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
 
     names = subparsers.add_parser("list", help="list policies, click models, figures and metrics")
@@ -213,16 +222,16 @@ def parser() -> argparse.ArgumentParser:
 def _add_machines(parser: argparse.ArgumentParser) -> None:
     machines = parser.add_argument_group(
         "machines",
-        "Lanes are spread over devices and processes; their numbers do not depend on it. Without --coordinator, "
+        "Lanes are spread over devices and processes; their results do not depend on it. Without --coordinator, "
         "processes find each other on SLURM, Kubernetes and Cloud TPU. pydoc jaxrank.engine.distributed has examples.",
     )
     machines.add_argument(
-        "--devices", type=_whole, metavar="N", help="of each process; all that are worth it if not given"
+        "--devices", type=_whole, metavar="N", help="devices of each process; all that are useful if not given"
     )
     machines.add_argument("--distributed", action="store_true", help="this is one of several processes of one run")
-    machines.add_argument("--coordinator", metavar="HOST:PORT", help="where process 0 can be reached")
-    machines.add_argument("--num-processes", type=_whole, metavar="N", help="how many there are")
-    machines.add_argument("--process-id", type=_whole, metavar="I", help="which one this is, from 0")
+    machines.add_argument("--coordinator", metavar="HOST:PORT", help="the address of process 0")
+    machines.add_argument("--num-processes", type=_whole, metavar="N", help="the number of processes")
+    machines.add_argument("--process-id", type=_whole, metavar="I", help="the number of this process, from 0")
 
 
 _OF_WORLD = {  # what the world decides unless it is given

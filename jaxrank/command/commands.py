@@ -1,4 +1,4 @@
-"""What each command does with its options (``cli.py`` has those)."""
+"""What each command does with its options (which ``cli.py`` defines)."""
 
 import argparse
 import ast
@@ -15,6 +15,7 @@ import numpy as np
 from jaxrank import bench as benchmark
 from jaxrank import click_models, datasets
 from jaxrank.core import registry
+from jaxrank.core.checks import choice, integer
 from jaxrank.core.version import __version__
 from jaxrank.engine import distributed
 from jaxrank.engine.devices import first_devices
@@ -67,7 +68,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         resume=resume,
     )
     result.attrs["data"] = str(options.data) if options.data else "synthetic"
-    if "lane" in result.dims:  # too much to gather
+    if "lane" in result.dims:  # the curves were too large to gather
         out = options.out / f"run-{jax.process_index()}-of-{jax.process_count()}.nc"
         print(f"wrote {results.save(result, out)}: the lanes of this process")
         return
@@ -99,7 +100,7 @@ def request_options(options: argparse.Namespace, world: worlds.World) -> dict[st
 
 
 def _keep_options(options: argparse.Namespace) -> None:
-    """What ``jaxrank resume`` needs to know of a run, as JSON beside its checkpoints."""
+    """Writes what ``jaxrank resume`` needs to know about a run, as JSON beside its checkpoints."""
     path = options.checkpoint / "run.json"
     if any(distributed.gather(path.exists())):
         raise ValueError(
@@ -116,7 +117,7 @@ def resume(options: argparse.Namespace) -> None:
     try:
         kept = json.loads(path.read_text())["options"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"FOLDER must be what --checkpoint was; cannot read {path}") from None
+        raise ValueError(f"FOLDER must be the one given to --checkpoint; cannot read {path}") from None
     again = options.run_defaults()
     for name, value in kept.items():
         setattr(again, name, Path(value) if isinstance(getattr(again, name, None), Path) else value)
@@ -191,20 +192,20 @@ def fit(options: argparse.Namespace) -> None:
 def bench(options: argparse.Namespace) -> None:
     if not options.no_baseline and find_spec("numba") is None:
         raise ValueError("the baseline needs numba (pip install 'jaxrank[bench]'); or give --no-baseline")
-    for name, numbers in (("lanes", options.lanes), ("items", options.items), ("repeat", [options.repeat])):
-        if min(numbers) < 1:
-            raise ValueError(f"--{name} must be at least 1; got {min(numbers)}")
-    if not 1 <= options.list_size <= min(options.items):
-        raise ValueError(f"--list-size must be from 1 to {min(options.items)} items; got {options.list_size}")
-    if min(options.devices) < 0:
-        raise ValueError(f"--devices must be at least 0; got {min(options.devices)}")
+    for name, numbers, least in (
+        ("lanes", options.lanes, 1),
+        ("items", options.items, 1),
+        ("repeat", [options.repeat], 1),
+        ("devices", options.devices, 0),
+    ):
+        integer(f"--{name}", min(numbers), least)
+    integer("--list-size", options.list_size, 1, min(options.items), " items")
     for kind, given, known in (
         ("policy", options.policy or (), benchmark.FEATURE_FREE),
         ("click-model", options.click_model, ("cm", "dcm", "pbm")),
     ):
         for name in given:
-            if name not in known:
-                raise ValueError(f"--{kind} must be among {', '.join(known)}; got {name!r}")
+            choice(f"--{kind}", name, known)
     cells = [
         benchmark.Cell(policy, model, lanes, items, options.list_size, devices, late)
         for items in options.items
@@ -222,7 +223,7 @@ def bench(options: argparse.Namespace) -> None:
         row = benchmark.measure(cell, options.repeat, baseline=not options.no_baseline)
         rows.append(row)
         print(benchmark.table([row]).splitlines()[-1] if len(rows) > 1 else benchmark.table([row]), flush=True)
-        paths = benchmark.write(rows, options.out)  # after each one: what was measured is kept
+        paths = benchmark.write(rows, options.out)  # after each cell, so that what was measured is kept
     for path in paths:
         print(f"wrote {path}")
 

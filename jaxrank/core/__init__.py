@@ -1,1 +1,1 @@
-"""What the author of a policy, a click model or an environment may use."""
+"""Helpers that the author of a policy, a click model or an environment may use."""

@@ -1,6 +1,8 @@
-"""What the engine knows about lanes, so that policies need not.
+"""How one-lane code runs over many lanes: the layout of lanes in memory, and rare branches.
 
-Policies are written for one lane; ``simulate`` maps them over a leading axis of lanes. Two things make that fast.
+Policies are written for one lane; ``simulate`` maps them over a leading axis of lanes. Two things make that fast:
+arrays with the lanes next to each other in memory (``lanes_minor``), and branches that are computed only for the lanes
+that take them (``rarely``).
 """
 
 from collections.abc import Callable
@@ -16,19 +18,20 @@ from jaxrank.core.types import Array
 
 T = TypeVar("T")
 
-RARELY = "jaxrank_rarely"  # the name of a rare branch in a jaxpr
+RARELY = "jaxrank_rarely"  # the name by which the engine knows a rare branch in the jaxpr of one lane
 _AT_ONCE = 64  # lanes that take a rare branch together
-_MATRIX = 4096  # floats a lane, from which on an array is taken for an operand of matrix products
-_SQUARE = 33  # rows of a square matrix, from which on it is taken for a table that is read by row
+_MATRIX = 4096  # an array of at least this many floats a lane is taken for an operand of matrix products
+_SQUARE = 33  # a square matrix of at least this many rows is taken for a table that is read by row
 
 
 def lanes_minor(x: Array) -> Array:
     """Lays [lanes, …] out with the lanes next to each other in memory.
 
-    Logically the lane axis comes first, as vmap wants it; physically it is last. So one-lane code over short axes
-    becomes vector code over lanes: 5 times faster on a CPU for a step like BubbleRank's. Large arrays of floats and
-    square matrices are laid out lane by lane instead: products of matrices want that, and would transpose them in every
-    step; and of a table over pairs of items a step reads some rows, which then lie in one piece.
+    The lane axis stays the first axis of the array, as vmap expects, but is the last one in memory. So one-lane code
+    over short axes becomes vector code over lanes: 5 times faster on a CPU for a step like BubbleRank's. Large arrays
+    of floats and large square matrices are laid out lane by lane instead. Matrix products need that layout, and would
+    otherwise transpose their operands in every step. Of a table over pairs of items, a step reads a few rows, each of
+    which is then contiguous in memory.
     """
     if x.ndim < 2:
         return x
@@ -40,15 +43,15 @@ def lanes_minor(x: Array) -> Array:
 
 
 def lanes_major(x: Array) -> Array:
-    """Lays [lanes, …] out lane by lane, as one would expect; but XLA may think otherwise unless told."""
+    """Lays [lanes, …] out lane by lane. Without this constraint, XLA may choose another layout."""
     return _laid_out(x, tuple(range(x.ndim)))
 
 
 def _laid_out(x: Array, major_to_minor: tuple[int, ...]) -> Array:
     if not isinstance(x, jax.core.Tracer):  # outside of jit there is no layout to choose, and NumPy's arrays have none
         return x
-    # JAX (0.10) takes a constraint on a result of jit for the result's own layout, and then misreads it elsewhere:
-    # the barrier keeps the constraint inside.
+    # JAX (0.10) mistakes a layout constraint on a result of jit for the layout of the result outside of it, and then
+    # misreads the result. The barrier keeps the constraint inside.
     return jax.lax.optimization_barrier(with_layout_constraint(x, Layout(major_to_minor)))
 
 
@@ -56,51 +59,51 @@ def _laid_out(x: Array, major_to_minor: tuple[int, ...]) -> Array:
 def lane_vector(x: Array) -> Array:
     """The identity for one lane; under vmap, ``lanes_minor``.
 
-    For intermediate results that end in a scalar: XLA gives those a layout of its own choice unless told.
+    For intermediate results that are reduced to a scalar: without the constraint, XLA chooses their layout itself.
     """
 
     @custom_vmap
-    def identity(x):
+    def identity(x: Array) -> Array:
         return x
 
     @identity.def_vmap
-    def batched(axis_size, in_batched, x):
+    def batched(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
         return (lanes_minor(x) if in_batched[0] else x), in_batched[0]
 
     return identity(x)
 
 
 @lane_vector.defjvp
-def _lane_vector_jvp(primals, tangents):
+def _lane_vector_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
     return lane_vector(*primals), tangents[0]
 
 
 def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, at_once: int = _AT_ONCE) -> T:
     """``branch(operand, *args)`` where ``predicate``, else ``operand``: a cond that stays cheap under vmap.
 
-    vmap turns ``lax.cond`` into "both branches, everywhere". This function gathers the lanes that need the branch, some
-    of them at a time, and puts the results back, so that its cost follows the number of such lanes.
+    Under vmap, ``lax.cond`` computes both branches in every lane. This function gathers the lanes that need the branch,
+    some of them at a time, and puts the results back, so that its cost grows with the number of such lanes.
 
     Args:
       predicate: bool[], does this lane take the branch?
       branch: a function of ``operand`` and ``args`` that returns a new operand. It must not close over traced values.
-      operand: what the branch changes.
-      args: what the branch reads.
+      operand: the pytree that the branch changes.
+      args: the pytrees that the branch reads.
       at_once: the number of lanes that take the branch at a time.
     """
 
-    def choose(predicate, operand, args):
+    def choose(predicate: Array, operand: T, args: Any) -> T:
         return jax.lax.cond(predicate, lambda: branch(operand, *args), lambda: operand)
 
-    choose.__name__ = RARELY  # of the jit equation by which the engine knows a rare branch, where there is no vmap
+    choose.__name__ = RARELY  # so is the jit equation named that it leaves in the jaxpr of one lane
     conditional = custom_vmap(jax.jit(choose))
 
     @conditional.def_vmap
-    def batched(axis_size, in_batched, predicate, operand, args):
+    def batched(axis_size: int, in_batched: list[Any], predicate: Array, operand: T, args: Any) -> tuple[T, Any]:
         predicate_batched, operand_batched, args_batched = in_batched
         all_batched = jax.tree.map(lambda _: True, operand)
         operand = _broadcast(axis_size, operand_batched, operand)
-        if not predicate_batched:  # the same answer in every lane: a plain cond
+        if not predicate_batched:  # the predicate is the same in every lane: a plain cond
             mapped = jax.vmap(branch, in_axes=(0, *_in_axes(args_batched)), axis_size=axis_size)
             return jax.lax.cond(predicate, lambda: mapped(operand, *args), lambda: operand), all_batched
         args = _broadcast(axis_size, args_batched, args)
@@ -110,12 +113,13 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, a
 
 
 def _some_at_a_time(predicate: Array, branch: Callable[..., T], operand: T, args: Any, at_once: int) -> T:
+    """``rarely`` over [lanes, …]: a loop in which ``at_once`` of the lanes still waiting take the branch."""
     at_once = min(at_once, predicate.shape[0])
 
-    def some_left(carry):
+    def some_left(carry: tuple[Array, T]) -> Array:
         return carry[0].any()
 
-    def take_some(carry):
+    def take_some(carry: tuple[Array, T]) -> tuple[Array, T]:
         waiting, operand = carry
         operand = jax.tree.map(lanes_minor, operand)
         (lanes,) = jnp.nonzero(waiting, size=at_once, fill_value=predicate.shape[0])

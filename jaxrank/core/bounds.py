@@ -1,4 +1,4 @@
-"""The papers' upper bounds on regret, to draw beside a curve. They are far above it: constants are worst-case."""
+"""The papers' upper bounds on regret, to draw beside a curve. They are far above it: their constants are worst-case."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ def bubblerank_bound(
     180·K·(χ_max/χ_min)·(K − 1 + 2|V₀|)/Δ_min·log(1/δ) + δ^½·K³·t².
 
     Args:
-      attraction: α [K] of one query; the smallest gap Δ_min is that of different values.
+      attraction: α [K] of one query; Δ_min is the smallest difference between two different values.
       examination: χ(R*, k) [K], the examination probabilities of the optimal list.
       base_inversions: |V₀|.
       steps: t [n].
@@ -25,7 +25,7 @@ def bubblerank_bound(
 
 
 def batchrank_bound(attraction: np.ndarray, list_size: int, steps: np.ndarray) -> np.ndarray:
-    """BatchRank's Theorem 1: 192·K³·L/((1 − α_max)·Δ_min)·log T + 4·K·L·(3e + K), Δ_min of the K + 1 best items.
+    """BatchRank's Theorem 1: 192·K³·L/((1 − α_max)·Δ_min)·log T + 4·K·L·(3e + K), with Δ_min over the K + 1 best items.
 
     Args:
       attraction: α [L] of one query.
@@ -39,12 +39,12 @@ def batchrank_bound(attraction: np.ndarray, list_size: int, steps: np.ndarray) -
 
 
 def cascadehybrid_eta(highest_attraction: np.ndarray, list_size: int) -> np.ndarray:
-    """η = (1 − 1/e)·max{1/K, 1 − (K − 1)/2·α_max} (CascadeHybrid, Sec. 4; Sec. 3.2 has 1/K for 1/e, a misprint).
+    """η = (1 − 1/e)·max{1/K, 1 − (K − 1)/2·α_max} (CascadeHybrid, Sec. 4; Sec. 3.2 misprints 1/e as 1/K).
 
     The greedy benchmark of a cascade with topics has at least η times the highest reward.
 
     Args:
-      highest_attraction: α_max, the attraction of the best item at the top, of any shape.
+      highest_attraction: α_max, the attraction of the best item at the top; an array of any shape.
       list_size: K.
     """
     K = list_size
@@ -54,13 +54,13 @@ def cascadehybrid_eta(highest_attraction: np.ndarray, list_size: int) -> np.ndar
 def cascadehybrid_bound(num_features: int, list_size: int, steps: np.ndarray, norm: float = 1.0) -> np.ndarray:
     """CascadeHybrid's Theorem 1: 2γ·sqrt(2nK(m + d)·log(1 + nK/(m + d))) + 1, with the γ of eq. 16 for the same n.
 
-    It bounds regret against η times the best reward. In eq. 16 the norm of w* is taken to stand beside the root, as in
-    the lemma that the proof uses (it is printed below it); the γ is then the larger one.
+    It bounds regret against η times the best reward. Eq. 16 prints the norm of w* under the root. Here it is added to
+    the root, as in the lemma that the proof uses, which gives the larger γ.
 
     Args:
       num_features: m + d.
       list_size: K.
-      steps: n, the number of steps, of any shape.
+      steps: n, the number of steps; an array of any shape.
       norm: ‖w*‖₂, at most 1.
     """
     p, n = num_features, np.asarray(steps, np.float64)

@@ -1,8 +1,8 @@
-"""Checks of what a caller gives: a ValueError names the argument, the value and what is allowed.
+"""Checks of the values that a caller gives: a ValueError names the argument, the value and what is allowed.
 
-Two kinds. ``integer``, ``real``, ``switch`` and ``choice`` check one value of one argument and return it as the plain
-Python object that the code works with. ``finite``, ``probability``, ``positive`` and so on are rules for the entries of
-an array; a field of a pytree names one, ``array(ndim=0, check=positive)``.
+There are two kinds. ``integer``, ``real``, ``switch`` and ``choice`` check the value of one argument and return it as
+the plain Python object that the code works with. ``finite``, ``probability``, ``positive`` and so on are rules for the
+entries of an array; a field of a pytree names one, as in ``array(ndim=0, check=positive)``.
 """
 
 import difflib
@@ -44,11 +44,11 @@ def integer(name: str, value: Any, minimum: int = 1, maximum: int | None = None,
     """``value`` as an int: an int, a NumPy integer, or a float that is one, such as 5e6; never a boolean.
 
     Args:
-      name: what the caller calls it.
-      value: what was given.
+      name: the argument's name, for the message.
+      value: the value that was given.
       minimum: the smallest value allowed.
-      maximum: the largest value allowed; any if None.
-      what: follows the range in the message, e.g. " items".
+      maximum: the largest value allowed; no limit if None.
+      what: text that follows the range in the message, e.g. " items".
     """
     whole = _whole(value)
     if whole is None or whole < minimum or (maximum is not None and whole > maximum):
@@ -61,7 +61,7 @@ def integer(name: str, value: Any, minimum: int = 1, maximum: int | None = None,
 
 
 def integers(name: str, values: Iterable[Any]) -> np.ndarray:
-    """int64[n]: ``values`` by the rule of ``integer``, of any sign and number."""
+    """int64[n]: a list of any length, each of its values an integer as ``integer`` defines it, of either sign."""
     try:
         listed = list(values)
     except TypeError:
@@ -83,14 +83,14 @@ def real(name: str, value: Any, check: Check = finite) -> float:
 
 
 def switch(name: str, value: Any) -> bool:
-    """``value`` as a bool, which it must be."""
+    """``value``, which must be a bool, as a plain Python bool."""
     if not isinstance(value, bool | np.bool_):
         raise ValueError(f"{name} must be True or False; got {value!r:.60}")
     return bool(value)
 
 
 def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
-    """``value``, one of the names that are ``allowed``; the message suggests the closest one."""
+    """``value``, which must be one of the ``allowed`` names; the message suggests the closest one."""
     names = list(allowed)
     if not isinstance(value, str) or value not in names:
         raise ValueError(f"{name} must be {one_of(names)}; got {value!r:.60}{did_you_mean(value, names)}")
@@ -98,13 +98,13 @@ def choice(name: str, value: Any, allowed: Iterable[str]) -> str:
 
 
 def one_of(names: Iterable[Any]) -> str:
-    """What a message says of the names that are allowed: "'a' or 'b'", or "one of a, b, c"."""
+    """The names that are allowed, as a message lists them: "'a' or 'b'", or "one of a, b, c"."""
     names = list(names)
     return " or ".join(map(repr, names)) if len(names) <= 2 else f"one of {', '.join(map(str, names))}"
 
 
 def did_you_mean(value: Any, names: Iterable[str]) -> str:
-    """The end of a message about a name that is not known: the closest one that is, if one is close."""
+    """The end of a message about an unknown name: a suggestion of the closest known name, or "" if none is close."""
     close = difflib.get_close_matches(str(value), list(names), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 

@@ -12,9 +12,14 @@ def dcg(gains: Array) -> Array:
 
 
 def ndcg(ranking: Array, gains: Array, where: Array | None = None) -> Array:
-    """float[]: NDCG at K of a ranking, hard [K] or soft [K, L], from the gains [L] of the items that there are.
+    """float[]: NDCG at K of a ranking, hard [K] or soft [K, L], from the items' gains [L]; 0 if no item has a gain.
 
-    Of a soft ranking: with the expected gain of every position. 0 if nothing has a gain.
+    For a soft ranking, DCG sums the expected gain of every position.
+
+    Args:
+      ranking: int32[K], or float[K, L].
+      gains: float[L].
+      where: bool[L], false for padding, whose gain counts as 0; all items are there by default.
     """
     gains = gains if where is None else jnp.where(where, gains, 0)
     ideal = dcg(jnp.sort(gains, descending=True)[: ranking.shape[0]])[-1]
@@ -22,9 +27,9 @@ def ndcg(ranking: Array, gains: Array, where: Array | None = None) -> Array:
 
 
 def relevance_gain(grades: Array, gain: str = "exponential") -> Array:
-    """What a document of a grade adds to DCG: 2^grade − 1 ("exponential"), or the grade ("linear"); 0 below grade 0.
+    """The gain of a grade in DCG: 2^grade − 1 ("exponential"), or the grade itself ("linear"); 0 below grade 0.
 
-    The online-LTR papers and LETOR tools have the exponential one, trec_eval and pytrec_eval the linear one.
+    The online-LTR papers and LETOR tools use the exponential gain, trec_eval and pytrec_eval the linear one.
     """
     grades = jnp.maximum(grades, 0).astype(float)
     return jnp.exp2(grades) - 1 if gain == "exponential" else grades

@@ -1,4 +1,4 @@
-"""Float arithmetic that has to be careful."""
+"""Arithmetic on floats that stays accurate, and runs fast over lanes."""
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -10,14 +10,17 @@ import jax.numpy as jnp
 from jaxrank.core.batching import lane_vector
 from jaxrank.core.types import Array
 
-Vector = Array | Sequence[Array]  # as an array, or as its entries
+Vector = Array | Sequence[Array]  # an array, or the sequence of its entries
 
-SHORT = 32  # up to here, vectors are written out entry by entry: elementwise code, which XLA fuses
-_SMALLEST = 1e-10  # what probability 0 counts as under a logarithm
+SHORT = 32  # vectors of at most this length are written out entry by entry: elementwise code, which XLA fuses
+_SMALLEST = 1e-10  # lower clip on a probability under a logarithm
 
 
 def safe_log(probability: Array) -> Array:
-    """log p, with p floored at 1e-10 in value and in gradient: finite, and still pointing uphill, at p = 0."""
+    """log p with the gradient 1/p, where p is clipped to at least 1e-10 in both.
+
+    So at p = 0 both are finite, and the gradient still points uphill.
+    """
     floored = jnp.maximum(probability, _SMALLEST)
     return jnp.log(probability + jax.lax.stop_gradient(floored - probability))
 
@@ -31,12 +34,12 @@ def ordered_sum(terms: Array) -> Array:
 
 
 def exclusive(cumulative: Array, first: float | int | bool) -> Array:
-    """Shifts a cumulative sum, product or any by one: position k holds what the positions above it add up to."""
+    """Shifts a cumulative sum, product or ``any`` down by one: position k holds that of the positions above it."""
     return lane_vector(jnp.pad(lane_vector(cumulative)[:-1], (1, 0), constant_values=first))
 
 
 def product_above(factors: Array) -> Array:
-    """[K]: the product of the factors above each position, from the top; 1 at the first."""
+    """[K]: for each position the product of the factors above it; 1 at the first."""
     size = factors.shape[0]
     if size > SHORT:
         return exclusive(jnp.cumprod(factors), 1)
@@ -48,7 +51,7 @@ def product_above(factors: Array) -> Array:
 
 
 def any_above(flags: Array) -> Array:
-    """bool[K]: is a flag above each position set?"""
+    """bool[K]: for each position, is any flag above it set?"""
     size = flags.shape[0]
     if size > SHORT:
         return exclusive(jnp.cumsum(flags) > 0, False)
@@ -59,24 +62,25 @@ def any_above(flags: Array) -> Array:
 
 
 def largest(values: Array) -> Array:
-    """The maximum of a vector, a piece at a time: XLA splits longer reductions its own way, which is not over lanes."""
+    """The maximum over the first axis, in pieces of 32: XLA does not vectorise longer reductions over lanes."""
     return reduce(jnp.maximum, (jnp.max(values[i : i + SHORT], axis=0) for i in range(0, values.shape[0], SHORT)))
 
 
 def any_of(flags: Array) -> Array:
-    """bool[]: is any of the flags, [n] or [m, n], set? A piece at a time, as ``largest``."""
+    """bool[]: is any of the flags, [n] or [m, n], set? Computed in pieces, as by ``largest``."""
     while flags.ndim:
         flags = largest(lane_vector(flags))
     return flags
 
 
 def product_gap(better: Vector, worse: Vector, difference: Vector) -> Array:
-    """(1 − Π(1 − better)) − (1 − Π(1 − worse)), where ``difference`` = better − worse, to its last digits.
+    """(1 − Π(1 − better)) − (1 − Π(1 − worse)), to full precision, where ``difference`` = better − worse.
 
     The difference of two products telescopes into Σ_k Π_{i<k}(1−worse_i)·(better_k − worse_k)·Π_{i>k}(1−better_i).
-    Equal lists give exactly 0 and close ones keep their digits, so regret adds up over millions of float32 steps.
+    Equal lists give exactly 0, and the gap of similar lists keeps its relative precision, so that float32 regret can be
+    summed over millions of steps.
     """
-    gap, below = difference[-1], 1 - better[-1]  # of the last k terms, by Horner's rule
+    gap, below = difference[-1], 1 - better[-1]  # of the terms from k to the last, by Horner's rule
     for k in range(len(difference) - 2, -1, -1):
         gap = difference[k] * below + (1 - worse[k]) * gap
         below = below * (1 - better[k])
@@ -84,7 +88,10 @@ def product_gap(better: Vector, worse: Vector, difference: Vector) -> Array:
 
 
 def sort_descending(values: Sequence[Array]) -> list[Array]:
-    """A few scalars, sorted by Batcher's odd-even merge network: minima and maxima, no data-dependent moves."""
+    """The scalars in descending order.
+
+    Up to 32 are sorted by Batcher's odd-even merge network, which needs minima and maxima only.
+    """
     if len(values) > SHORT:
         return list(jnp.sort(jnp.stack(values), descending=True))
     x = list(values)
@@ -94,7 +101,7 @@ def sort_descending(values: Sequence[Array]) -> list[Array]:
 
 
 def _comparators(size: int) -> Iterator[tuple[int, int]]:
-    """Which pairs to put in order, one after the other (Knuth, TAOCP vol. 3, Sec. 5.2.2, Algorithm M)."""
+    """The network's pairs to put in order, one after the other (Knuth, TAOCP vol. 3, Sec. 5.2.2, Algorithm M)."""
     p = top = 1 << (size - 1).bit_length() >> 1
     while p > 0:
         q, r, d = top, 0, p
@@ -111,19 +118,20 @@ def bernoulli_kl(p: Array, q: Array) -> Array:
     return jax.scipy.special.rel_entr(p, q) + jax.scipy.special.rel_entr(1 - p, 1 - q)
 
 
-_NEWTON_STEPS = 5  # from a start this close, float32 has converged (test_numerics.py)
+_NEWTON_STEPS = 5  # enough for float32 to converge from the starting points below (tests/core/test_numerics.py)
 
 
 def kl_upper(p: Array, level: Array) -> Array:
     """max{q ≥ p : KL(p ‖ q) ≤ level}, elementwise.
 
-    KL(p ‖ ·) is convex, so Newton's method descends to the root from any point above it. Two such points: Pinsker's
-    p + sqrt(level/2), and the root of −H(p) − (1−p)·log(1−q), which KL exceeds by −p·log q, close where q is near 1.
+    KL(p ‖ ·) is convex, so Newton's method descends to the root from any point above it. It starts from the lower one
+    of two such points: Pinsker's p + sqrt(level/2), and the root of −H(p) − (1−p)·log(1−q) = level. KL exceeds that
+    function by −p·log q, which is small for q near 1.
     """
     entropy = -(_x_log_x(p) + _x_log_x(1 - p))
     near_one = 1 - jnp.exp(-(level + entropy) / jnp.maximum(1 - p, 1e-7))
     above, below = jnp.maximum(p, 1e-12), jnp.maximum(1 - p, 1e-7)
-    d = jnp.minimum(jnp.sqrt(level / 2), near_one - p)  # q − p: its logarithms keep the digits that those of q lose
+    d = jnp.minimum(jnp.sqrt(level / 2), near_one - p)  # q − p: log1p of it keeps the digits that log q would lose
     for _ in range(_NEWTON_STEPS):
         d = jnp.clip(d, 0, below * (1 - 6e-8))
         excess = -p * jnp.log1p(d / above) - (1 - p) * jnp.log1p(-d / below) - level
@@ -142,10 +150,10 @@ def _x_log_x(x: Array) -> Array:
 
 
 class CompensatedSum(NamedTuple):
-    """Kahan's running sum: the error does not grow with the number of terms."""
+    """Kahan's running sum: its error does not grow with the number of terms."""
 
     total: Array  # float[...]
-    error: Array  # float[...], what total has too much
+    error: Array  # float[...], the excess of total over the exact sum
 
     @classmethod
     def zeros(cls, shape: tuple[int, ...], dtype: jnp.dtype) -> "CompensatedSum":

@@ -2,18 +2,18 @@
 
 A field is one of
 
-- ``array(ndim)``: a leaf. ``ndim`` is its rank in ONE lane; a value with one leading axis more holds many
-  instances (queries of an environment, settings of a policy), and ``leaf_axes`` finds that axis again.
+- ``array(ndim)``: a leaf. ``ndim`` is its number of dimensions in ONE lane. A value with one more, leading axis holds
+  several instances (queries of an environment, settings of a policy); ``leaf_axes`` says which leaves have this axis.
 - ``static()``: a shape or a switch, part of the tree's structure.
 - ``derived(ndim)``: a leaf computed from the others when the object is made.
 - anything else: a child pytree.
 
-Values are checked and converted on the host, once, when an object is made by its user. Unflattening (what jit, vmap,
-grad and pickle do) never runs the checks, so a tree of gradients or of tracers is as good as any other.
+Values are checked and converted on the host, once, when the user makes an object. Unflattening (what jit, vmap, grad
+and pickle do) never runs the checks, so that the leaves may also be gradients or tracers.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Literal, TypeVar, dataclass_transform
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def array(ndim: int, dtype: Any = float, check: Check = finite, default: Any = dataclasses.MISSING) -> Any:
-    """A leaf of rank ``ndim`` per lane. ``dtype=float`` is JAX's default float: float32, or float64 under x64."""
+    """A leaf of ``ndim`` dimensions in one lane. ``dtype=float`` is JAX's default: float32, or float64 under x64."""
     return dataclasses.field(default=default, metadata={"ndim": ndim, "dtype": dtype, "check": check})
 
 
@@ -37,9 +37,9 @@ def static(
     """A shape or a switch: hashable, part of the structure.
 
     Args:
-      default: its value where none is given. If that is a boolean, a value must be one.
-      choices: the names that it may be.
-      minimum: it is an integer of at least this.
+      default: the value if none is given. If it is a boolean, every value must be one.
+      choices: the names that are allowed, for a field that holds a name.
+      minimum: the smallest integer allowed, for a field that holds an integer.
     """
     metadata = {"static": True, "choices": choices, "minimum": minimum}
     return dataclasses.field(default=default, metadata=metadata)
@@ -54,23 +54,24 @@ def derived(ndim: int, *, init: Literal[False] = False) -> Any:
 def pytree(cls: type[T]) -> type[T]:
     """Makes ``cls`` a frozen dataclass and a pytree.
 
-    Two optional methods: ``_validate(self)`` checks fields against each other, ``_derive(self)`` returns a dict of
-    the derived leaves, in operations that can be compiled.
+    The class may have two methods: ``_validate(self)`` checks fields against each other; ``_derive(self)``, which is
+    compiled, returns a dict of the derived leaves.
     """
     cls.__post_init__ = _post_init  # type: ignore[attr-defined]
     cls.__repr__ = _repr  # type: ignore[method-assign]
     cls.__eq__ = _eq  # type: ignore[method-assign]
     cls.__hash__ = None  # type: ignore[assignment]
+    cls.__getitem__ = _getitem  # type: ignore[index]
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
     data = tuple(f.name for f in fields if not f.metadata.get("static"))
     meta = tuple(f.name for f in fields if f.metadata.get("static"))
 
-    def flatten_with_keys(tree):
+    def flatten_with_keys(tree: Any) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
         children = [(jax.tree_util.GetAttrKey(name), getattr(tree, name)) for name in data]
         return children, tuple(getattr(tree, name) for name in meta)
 
-    def unflatten(aux, children):
+    def unflatten(aux: tuple[Any, ...], children: Iterable[Any]) -> T:
         tree = object.__new__(cls)
         tree.__dict__.update(zip(meta, aux, strict=True))
         tree.__dict__.update(zip(data, children, strict=True))
@@ -97,7 +98,10 @@ def leaf_axes(tree: Any) -> list[int | None]:
 
 
 def take_instances(tree: T, index: Any) -> T:
-    """``leaf[index]`` of the leaves with an instance axis: a number for one instance, a slice or array for several."""
+    """The tree with ``leaf[index]`` of the leaves that have an instance axis.
+
+    A number as ``index`` takes one instance; a slice or an array takes several.
+    """
     leaves, structure = jax.tree.flatten(tree)
     axes = leaf_axes(tree)
     taken = [leaf if axis is None else leaf[index] for leaf, axis in zip(leaves, axes, strict=True)]
@@ -120,7 +124,7 @@ def num_instances(tree: Any) -> int | None:
 
 
 def over_instances(function: Callable[[Any], Any], tree: Any) -> Any:
-    """``function`` of a one-lane ``tree``, mapped over the instance axis if there is one."""
+    """``function(tree)``, mapped over the instance axis if there is one; ``function`` is written for one instance."""
     leaves, treedef = jax.tree.flatten(tree)
     axes = leaf_axes(tree)
     if num_instances(tree) is None:
@@ -147,7 +151,7 @@ def _post_init(self: Any) -> None:
 
 @cache
 def _compiled_derive(cls: Any) -> Callable[[Any], dict[str, Any]]:
-    """One program, kept between processes, where its operations one by one would be a hundred."""
+    """``_derive`` as one program, which JAX can cache between processes. Run eagerly, it would be about a hundred."""
     return jax.jit(cls._derive)
 
 
@@ -205,6 +209,16 @@ def _short(value: Any) -> str:
     if value.size <= 10 and value.ndim == 1:
         return "[" + ", ".join(f"{v:.4g}" for v in value.tolist()) + "]"
     return f"{value.dtype}{list(value.shape)}"
+
+
+def _getitem(self: T, index: Any) -> T:
+    """The instance of this number, or several by a slice or a list of numbers."""
+    count = num_instances(self)
+    if count is None:
+        raise TypeError(f"{type(self).__name__} has no instance axis to index: it holds a single one")
+    if isinstance(index, int | np.integer) and not -count <= index < count:
+        raise IndexError(f"{type(self).__name__} has {count} instances; got {index}")
+    return take_instances(self, index if isinstance(index, slice) else np.asarray(index))
 
 
 def _eq(self: Any, other: Any) -> bool:

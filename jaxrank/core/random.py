@@ -1,14 +1,14 @@
 """Keys, random words and coin flips.
 
-A lane's key depends on the root seed, its instance and its seed alone, a step's words on the lane and the step: no
-lane's numbers depend on its neighbours, on the calls, on the devices or on a restart.
+A lane's key depends only on the root seed, its instance and its seed, and a step's words only on the lane's key and the
+step. So no lane's random numbers depend on the other lanes, the calls, the devices or a restart.
 
-Random numbers are the dearest part of a cheap step, so there are two generators, both JAX key types:
+In a cheap step, random numbers are the most expensive part. So there are two generators, both JAX key types:
 
-- "jaxrank", the default: Threefry-2x32 with 20 rounds makes 64 random bits for each step of each lane; the draws of
-  the step are a Weyl sequence from there through a 32-bit mixer. Seeds, lanes, steps, splits and fold-ins are
-  Threefry's; ``tests/core/test_random.py`` holds the statistical tests of what comes out.
-- "threefry2x32": every word is Threefry's, and the bits are those of JAX's generator of that name, with the rounds
+- "jaxrank", the default: Threefry-2x32 with 20 rounds makes 64 random bits for each step of each lane. The step's
+  random words are a Weyl sequence that starts from these bits, passed through a 32-bit mixer. Seeds, lanes, steps,
+  splits and fold-ins use Threefry. ``tests/core/test_random.py`` has the statistical tests of the resulting words.
+- "threefry2x32": every word comes from Threefry, and the bits are those of JAX's generator of that name. The rounds are
   written out instead of rolled into a loop, so that XLA can fuse them.
 """
 
@@ -20,12 +20,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
 
-from jaxrank.core.checks import choice
+from jaxrank.core.checks import choice, integer
 from jaxrank.core.types import Array, Key
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-_WEYL = 0x9E3779B9  # what separates the words of one key
-_USE_HIGH, _USE_LOW = 0x85EBCA6B, 0xC2B2AE35  # and the keys of one step
+_WEYL = 0x9E3779B9  # makes the words of one key differ
+_USE_HIGH, _USE_LOW = 0x85EBCA6B, 0xC2B2AE35  # make the keys of one step differ
 
 
 def _threefry(key: Array, x0: Array, x1: Array) -> tuple[Array, Array]:
@@ -69,7 +69,7 @@ def _random_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
 
 
 def _mixed_bits(key: Array, bit_width: int, shape: tuple[int, ...]) -> Array:
-    """Words from a key that is itself random: a Weyl sequence from key[0], mixed, and masked with key[1]."""
+    """Words from a key that is itself random: a Weyl sequence from key[0], mixed, and then XORed with key[1]."""
     if bit_width == 64:
         halves = _mixed_bits(key, 32, (*shape, 2)).astype(jnp.uint64)
         return (halves[..., 0] << 32) | halves[..., 1]
@@ -94,8 +94,10 @@ PRNG = {
 
 
 def root_key(seed: int, prng: str = "jaxrank") -> Key:
-    """The root of all keys of a run."""
-    return jax.random.key(seed, impl=PRNG[choice("prng", prng, PRNG)])
+    """The key from which all other keys of a run are derived."""
+    seed = integer("seed", seed, 0, 2**64 - 1)  # all 64 bits count
+    data = jnp.asarray(np.array([seed >> 32, seed & (2**32 - 1)], np.uint32))
+    return jax.random.wrap_key_data(data, impl=PRNG[choice("prng", prng, PRNG)])
 
 
 def lane_key(root: Key, instance: Array, seed: Array) -> Key:
@@ -103,7 +105,7 @@ def lane_key(root: Key, instance: Array, seed: Array) -> Key:
 
 
 class StepWords(NamedTuple):
-    """The random words that a step's keys are made of. The loop carries them, so that they are computed once."""
+    """The random words from which a step's keys are made. The loop carries them, so that they are computed once."""
 
     high: Array  # uint32[]
     low: Array  # uint32[]
@@ -115,7 +117,7 @@ def step_words(lane: Array, step: Array) -> StepWords:
 
 
 def keys_of(words: StepWords, prng: str) -> tuple[Key, Key, Key, Key]:
-    """The four keys of a step: query, rank, clicks, update. Those not used cost nothing: XLA drops them."""
+    """The four keys of a step: query, rank, clicks, update. Unused ones cost nothing, because XLA removes them."""
 
     def key(use: int) -> Key:
         high = words.high + np.uint32(use * _USE_HIGH % 2**32)
@@ -126,13 +128,13 @@ def keys_of(words: StepWords, prng: str) -> tuple[Key, Key, Key, Key]:
 
 
 def step_keys(lane: Key, step: Array) -> tuple[Key, Key, Key, Key]:
-    """The four keys of a step of a lane."""
+    """The four keys of a step, from the lane's key."""
     prng = next(name for name, impl in PRNG.items() if jax.random.key_impl(lane) == impl)
     return keys_of(step_words(jax.random.key_data(lane), step), prng)
 
 
 def coin_flips(key: Key, num: int) -> Array:
-    """bool[num]: fair flips, 32 to a word."""
+    """bool[num]: fair coin flips, 32 from each random word."""
     words = jax.random.bits(key, (math.ceil(num / 32),), jnp.uint32)
     flips = [words[i] >> jnp.arange(min(32, num - 32 * i), dtype=jnp.uint32) for i in range(words.shape[0])]
     return (jnp.concatenate(flips) & 1).astype(bool)

@@ -1,9 +1,9 @@
 """Small operations on rankings: look-ups, sorting, counting.
 
-A ranking is hard, int32[K], or soft, float[K, L] (``jaxrank.relax``): row k has the weights of the items at position k.
+A ranking is hard, int32[K], or soft, float[K, L] (``jr.relax``): row k has the weights of the items at position k.
 
-Lists are short, so comparing everything with everything, one item after the other over whole vectors, beats gathers,
-sorts and reductions: it is elementwise, XLA fuses it, and it runs as vector code over lanes. Long ones gather and sort.
+For short lists, comparing every item with every other is faster than gathers, sorts and reductions: a Python loop over
+items of elementwise operations, which XLA fuses and runs as vector code over lanes. Longer lists gather and sort.
 """
 
 import jax
@@ -19,7 +19,7 @@ def is_soft(ranking: Array) -> bool:
 
 
 def lookup(values: Array, index: Array) -> Array:
-    """values[index] for ``values`` [L] and ``index`` of any shape; of a soft ranking [K, L], the mean of each row."""
+    """values[index] for ``values`` [L] and any ``index``; for a soft ranking [K, L], the mean under each row."""
     if is_soft(index):
         return jnp.dot(index, values, precision=jax.lax.Precision.HIGHEST)
     if values.shape[0] > SHORT:
@@ -33,8 +33,9 @@ def lookup(values: Array, index: Array) -> Array:
 def top_items(scores: Array, list_size: int, words: Array | None = None) -> Array:
     """int32[list_size]: the items of the highest scores [L], best first; equal scores in item order.
 
-    With random ``words`` uint32[L], ties are broken at random: the larger word comes first (compared without its lowest
-    bits, as many as an item's number takes, and then by the item).
+    With random ``words`` uint32[L], ties are broken at random: the item of the larger word comes first. The fast paths,
+    for up to 32 items or up to 32 positions, replace the words' lowest bits by the item's number, which decides between
+    words that are otherwise equal.
     """
     num_items = scores.shape[0]
     is_word = scores.dtype.itemsize == 4
@@ -56,9 +57,9 @@ def top_items(scores: Array, list_size: int, words: Array | None = None) -> Arra
 
 
 def _select(scores: Array, list_size: int, words: Array | None) -> Array:
-    """``top_items`` by taking the best item so many times: for a few of many, far cheaper than sorting them all.
+    """``top_items`` by taking the best remaining item ``list_size`` times: for a few of many, far cheaper than sorting.
 
-    On integers: their maximum is one instruction, where that of floats has to think of NaN.
+    The scores are compared as integers, whose maximum is one instruction; that of floats has to handle NaN.
     """
     num_items = scores.shape[0]
     bits = num_items.bit_length()
@@ -75,7 +76,7 @@ def _select(scores: Array, list_size: int, words: Array | None) -> Array:
 
 
 def _ordered_integers(scores: Array) -> Array:
-    """int32[L]: in the order of the scores, of 32 bits each, and equal where they are."""
+    """int32[L]: integers in the same order as the scores, which have 32 bits each, and equal where these are equal."""
     if scores.dtype == jnp.int32:
         return scores
     if scores.dtype == jnp.uint32:
@@ -85,7 +86,7 @@ def _ordered_integers(scores: Array) -> Array:
 
 
 def best_item(scores: Array, words: Array) -> Array:
-    """int32[K]: in each row of ``scores`` [K, L] the item of the highest score; of equals, that of the larger word."""
+    """int32[K]: in each row of ``scores`` [K, L] the item of the highest score; the larger word breaks ties."""
     scores, words = lane_vector(scores), lane_vector(words)
     best, score, word = jnp.zeros(scores.shape[0], jnp.int32), scores[:, 0], words[:, 0]
     for i in range(1, scores.shape[1]):
@@ -104,7 +105,7 @@ def best_documents(scores: Array, mask: Array, list_size: int) -> Array:
 
 
 def items_by_place(place: Array, list_size: int) -> Array:
-    """int32[list_size]: the items in the order of their places [L]; those of place list_size and more are left out."""
+    """int32[list_size]: the items in the order of their places [L]; those from place ``list_size`` on are left out."""
     place = lane_vector(place)
     positions = jnp.arange(list_size, dtype=jnp.int32)
     ranking = jnp.zeros(list_size, jnp.int32)
@@ -116,9 +117,9 @@ def items_by_place(place: Array, list_size: int) -> Array:
 def shuffle(words: Array, group: Array, num_groups: int, list_size: int) -> Array:
     """int32[list_size]: the first items in the order of their groups [L], each group in the order of random ``words``.
 
-    The group, at most ``num_groups``, fills the highest bits of a word and the item's random word the others: one
-    comparison per pair, where breaking ties takes three. For a few of many, the item's number fills the lowest bits, if
-    that leaves 16 for the random word.
+    The group, at most ``num_groups``, fills the highest bits of a word and the item's random word the others. So a pair
+    of items takes one comparison instead of the three that breaking ties would take. If less than half of the items are
+    taken, the item's number fills the lowest bits, as long as this leaves 16 bits for the random word.
     """
     num_items, bits = words.shape[0], num_groups.bit_length()
     order = ~((group.astype(jnp.uint32) << (32 - bits)) | (words >> bits))
@@ -154,7 +155,7 @@ def complete(ranking: Array, num_items: int) -> Array:
 
 
 def inversions(values: Array) -> Array:
-    """int32[]: pairs of positions whose lower one holds the larger value; ties never count."""
+    """int32[]: the number of pairs of positions whose lower one holds the larger value; ties do not count."""
     total = jnp.int32(0)
     for distance in range(1, values.shape[0]):
         wrong = values[:-distance] < values[distance:]

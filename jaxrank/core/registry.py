@@ -1,4 +1,4 @@
-"""Names for policies and click models: for the command line, and for users' own."""
+"""Names for policies and click models, for the command line; users may register their own."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ _REGISTRY: dict[str, dict[str, Callable[..., Any]]] = {"policy": {}, "click_mode
 
 
 def register(name: str, factory: Callable[..., Any], kind: str = "policy") -> None:
-    """Makes ``make(name, ...)`` call ``factory``: a class, or a function that returns an object.
+    """Registers ``factory``, a class or a function that returns an object: ``make(name, ...)`` then calls it.
 
     Example:
       >>> import jaxrank as jr
@@ -41,7 +41,7 @@ def available(kind: str = "policy") -> tuple[str, ...]:
 
 
 def factory(name: str, kind: str = "policy") -> Callable[..., Any]:
-    """What ``make`` calls."""
+    """The class or function that ``make`` calls for ``name``."""
     return _names(kind)[name]
 
 

@@ -1,9 +1,10 @@
-"""Ridge regression, one observation at a time, in float32 and for long.
+"""Ridge regression, one observation at a time, that stays accurate in float32 over many observations.
 
 O = I + Σ φφᵀ and b = Σ φ·r give ŵ = O⁻¹b. Each observation is a rank-one (Sherman–Morrison) update of O⁻¹ and a
-correction of ŵ by its residual, which has none of the cancellation of O⁻¹b. Rounding errors pile up, so that both are
-solved anew from O and b every so often. O itself needs more digits than float32 has, for it grows to the number of
-observations while its smallest eigenvalue may stay 1: it is kept as the sum of two numbers, and so are its products.
+correction of ŵ by its residual, which has none of the cancellation of O⁻¹b. Rounding errors accumulate, so both are
+solved anew from O and b every ``RESOLVE_EVERY`` steps. O itself needs more digits than float32 has, because its entries
+grow to the number of observations while its smallest eigenvalue may stay 1. So O is stored as the sum of two float32
+numbers, and its products are computed to the same precision.
 """
 
 from typing import NamedTuple
@@ -14,8 +15,8 @@ import jax.numpy as jnp
 from jaxrank.core.batching import rarely
 from jaxrank.core.types import Array
 
-RESOLVE_EVERY = 25  # steps; relative errors after 50,000 are below 1e-3 (tests/test_ridge.py)
-_SPLIT = 0xFFFFF000  # the upper 12 of 24 digits of a float32
+RESOLVE_EVERY = 25  # steps; relative errors after 50,000 steps are below 1e-3 (tests/core/test_ridge.py)
+_SPLIT = 0xFFFFF000  # mask of the upper 12 of the 24 binary digits of a float32
 
 
 class Ridge(NamedTuple):
@@ -41,7 +42,9 @@ def update(ridge: Ridge, features: Array, rewards: Array, step: Array) -> Ridge:
     ``step`` counts 1, 2, …, the same in every lane.
     """
 
-    def observe(carry, observation):
+    def observe(
+        carry: tuple[Array, Array, Array], observation: tuple[Array, Array, Array, Array]
+    ) -> tuple[tuple[Array, Array, Array], None]:
         weights, gains, directions = carry
         k, phi, reward, direction = observation
         direction = direction - _dot(_dot(directions, phi), gains)  # O⁻¹φ, after the observations before this one
@@ -49,7 +52,7 @@ def update(ridge: Ridge, features: Array, rewards: Array, step: Array) -> Ridge:
         weights = weights + gain * (reward - _dot(phi, weights))
         return (weights, gains.at[k].set(gain), directions.at[k].set(direction)), None
 
-    # The K rank-one updates of O⁻¹ are applied together, as O⁻¹ − GᵀD: it is read and written once instead of K times.
+    # The K rank-one updates are applied together, as O⁻¹ − GᵀD: O⁻¹ is read and written once instead of K times.
     rewards = rewards.astype(features.dtype)
     zeros = jnp.zeros_like(features)
     observations = (jnp.arange(features.shape[0]), features, rewards, _dot(features, ridge.inverse))
@@ -81,9 +84,9 @@ def solve(ridge: Ridge) -> Ridge:
 
 
 def _residual(target: Array, target_low: Array, high: Array, low: Array, x: Array) -> Array:
-    """target − O·x to float32, from products and sums that keep twice its digits."""
+    """target − O·x, rounded to float32 from products and sums of twice as many digits."""
 
-    def subtract(carry, column):
+    def subtract(carry: tuple[Array, Array], column: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
         total, error = carry
         o_high, o_low, row = column  # [p], [p], [n]
         product, rest = _two_product(-o_high[:, None], row[None, :])
@@ -95,14 +98,14 @@ def _residual(target: Array, target_low: Array, high: Array, low: Array, x: Arra
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """a + b as a rounded sum and what it lost (Knuth)."""
+    """a + b as the rounded sum and its rounding error (Knuth)."""
     total = a + b
     b_part = total - a
     return total, (a - (total - b_part)) + (b - b_part)
 
 
 def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """a·b as a rounded product and what it lost (Dekker)."""
+    """a·b as the rounded product and its rounding error (Dekker)."""
     a, b = jnp.broadcast_arrays(a, b)
     a_high, b_high = _upper_half(a), _upper_half(b)
     a_low, b_low = a - a_high, b - b_high

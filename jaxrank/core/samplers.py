@@ -1,7 +1,8 @@
 """Samplers of attractions from their posterior given clicks, for Thompson sampling: all items at once.
 
 Where it is known which items were examined, the posterior is a Beta distribution, sampled by ``beta``. In the
-position-based model only the probability of examination is known, and ``position_based_posterior`` samples.
+position-based model only the probability of examination is known, and ``position_based_posterior`` samples the
+posterior.
 """
 
 import jax
@@ -11,9 +12,9 @@ from jaxrank.core.batching import lane_vector
 from jaxrank.core.numerics import ordered_sum
 from jaxrank.core.types import Array, Key
 
-# Of position_based_posterior:
-_HALVINGS = 20  # of [0, π/2], to find the posterior's peak
-_CELLS = 64  # of the grid
+# For position_based_posterior:
+_HALVINGS = 20  # halvings of [0, π/2] that find the posterior's peak
+_CELLS = 64  # cells of the grid
 _REACH = 6.5  # standard deviations on either side of the peak that the grid covers
 
 
@@ -100,10 +101,10 @@ def position_based_posterior(uniforms: Array, clicks: Array, skips: Array, exami
 
 
 def _log1p(x: Array) -> Array:
-    """log(1 + x) of an x that rounding may have put below −1."""
+    """log(1 + x) for an x that rounding may have put below −1."""
     return jnp.log1p(jnp.maximum(x, -1 + 1e-6))
 
 
 def _over_positions(terms: Array) -> Array:
-    """[L]: the sum of terms [K, L]; writing these out first is twice as fast as fusing them into it."""
+    """[L]: the sum of terms [K, L] over positions; storing the terms first is twice as fast as fusing them into it."""
     return ordered_sum(lane_vector(terms))

@@ -10,12 +10,12 @@ from jaxrank.core.types import Array
 
 
 def coverage(shown: Array) -> Array:
-    """float[d]: g(S) of eq. 4, from x [K, d] of the items of a list."""
+    """float[d]: g(S) of eq. 4, from the topics x [K, d] of a list's items."""
     return 1 - jnp.prod(1 - shown, axis=0)
 
 
 def coverage_gains(shown: Array) -> Array:
-    """float[K, d]: Δ(R(k) | R(1), …, R(k − 1)) of every position, from x [K, d] in list order."""
+    """float[K, d]: Δ(R(k) | R(1), …, R(k − 1)) of every position, from the topics x [K, d] in list order."""
     uncovered = jnp.cumprod(1 - shown, axis=0)
     above = jnp.concatenate([jnp.ones_like(shown[:1]), uncovered[:-1]])
     return shown * above
@@ -24,7 +24,7 @@ def coverage_gains(shown: Array) -> Array:
 def intra_list_similarity(shown: Array) -> Array:
     """float[]: the mean cosine between the topics x [K, d] of two items of a list; 0 for a list of one.
 
-    An item without topics is like no other. (Ziegler et al., WWW 2005, with the mean instead of the sum.)
+    An item without topics has cosine 0 with every other. (Ziegler et al., WWW 2005, with the mean instead of the sum.)
     """
     K = shown.shape[0]
     length = jnp.sqrt(jnp.sum(shown**2, axis=1, keepdims=True))

@@ -3,8 +3,8 @@
 Everything here is written for ONE lane: one instance (query, user) under one seed. ``simulate`` maps it over lanes.
 K is the number of positions (``list_size``), L the number of items.
 
-What a protocol's class body declares is required. Its docstring lists what is optional, with what counts where it is
-missing; the functions at the end of this file read the optional members, and nothing else does.
+The members that a protocol's class body declares are required. Its docstring lists the optional members and their
+defaults, which the functions at the end of this file apply.
 """
 
 import dataclasses
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 @pytree
 class Query:
-    """What one step offers: all that a policy may see."""
+    """The query of one step: everything that a policy may see."""
 
     step: Array  # int32[], t = 1, 2, … as in the papers; the same in every lane
     base_ranking: Array  # int32[L], the production ranker's order of all items; its first K are the base list R₀
-    optimal_ranking: Array  # int32[K], the answer: for OracleRanking and for tests, not for learners
-    examination: Array | None = None  # float[K], χ_k where the click model has them by position
-    features: Array | None = None  # float[L, m], what is known of the items
-    topics: Array | None = None  # float[L, d], which topics they cover
-    mask: Array | None = None  # bool[L], which items there are, where queries have different numbers of them
-    index: Array | None = None  # int32[], which query of the stream's dataset this is
+    optimal_ranking: Array  # int32[K], the best list: for OracleRanking and for tests, not for learners
+    examination: Array | None = None  # float[K], χ_k, if the click model has one for each position
+    features: Array | None = None  # float[L, m], the items' features
+    topics: Array | None = None  # float[L, d], the items' topics
+    mask: Array | None = None  # bool[L], false for padding, where queries have different numbers of items
+    index: Array | None = None  # int32[], the number of the query in the stream's dataset
     num_items: int = static(default=0)  # L
     list_size: int = static(default=0)  # K
 
@@ -40,21 +40,22 @@ class Query:
 class ClickModel(Protocol):
     """How a user reads a list.
 
-    Probabilities and rewards are also defined for a soft ranking, float[K, L] (``jr.relax``): those of a list whose
-    positions draw their items independently, position k from row k. That is the multilinear extension of the values at
-    hard rankings, and equal to them at one-hot rows. In the position-based model, whose reward is a sum over positions,
-    it is the exact expectation under any distribution over rankings with these marginals; in the others it ignores that
-    a list shows an item once.
+    Probabilities and rewards are also defined for a soft ranking, float[K, L] (``jr.relax``): they are those of a list
+    whose positions draw their items independently, position k from row k. This is the multilinear extension of the
+    values at hard rankings, and equal to them at one-hot rows. In the position-based model, whose reward is a sum over
+    positions, it is the exact expectation under any distribution over rankings with these marginals. In the other
+    models it ignores that a list shows an item only once.
 
     Optional:
 
     - ``reward_gap(better, worse, top=None) -> float[]``: reward(better) − reward(worse), to more digits than the
-      difference of two float32 rewards has. That difference by default.
-    - ``examination``, float[K]: χ by position, for the policies that are told it. They are not told by default.
-    - ``examination`` and ``termination``, float[K]: a list has at most as many positions as these. Any by default.
+      difference of two float32 rewards has. By default this difference is used.
+    - ``examination``, float[K]: χ by position, for the policies that may know it. Without it, they are not told χ.
+    - ``examination`` and ``termination``, float[K]: their length is the largest number of positions of a list. Without
+      them, a list may have any number.
     """
 
-    attraction: Any  # float[L]: which item is better, for the metrics that compare items; its last axis is L
+    attraction: Any  # float[L], higher for better items: for the metrics that compare items; its last axis is L
 
     def sample(self, key: Key, ranking: Array) -> Array:
         """bool[K]: clicks on ``ranking``."""
@@ -63,7 +64,7 @@ class ClickModel(Protocol):
         """float[K]: the marginal probability of a click on each position."""
 
     def examination_probability(self, ranking: Array) -> Array:
-        """float[K]: the marginal probability χ(R, k) that each position is looked at."""
+        """float[K]: the marginal probability χ(R, k) that each position is examined."""
 
     def reward(self, ranking: Array, top: int | None = None) -> Array:
         """float[]: the expected reward of the first ``top`` positions (all by default)."""
@@ -81,13 +82,17 @@ class Policy(Protocol):
 
     Optional:
 
-    - ``settled(state) -> bool[]``: will the same list be shown to the same query for ever? Never by default. The claim
-      is about ``init``, ``rank`` and ``update``: a subclass that defines one of these anew must make it anew.
-    - ``horizon``: a field; None there means the number of steps of the run. Policies without it need none.
+    - ``settled(state) -> bool[]``: is the list settled, that is, will it stay the same for the same query forever? By
+      default no list is ever settled. The answer depends on ``init``, ``rank`` and ``update``: if a subclass
+      overrides one of these and not ``settled``, the inherited ``settled`` does not count.
+    - ``horizon``: a field, in which None means the number of steps of the run. A policy without it needs no horizon.
+    - ``per_item``: True if the policy keeps statistics of items. Environments whose items change from query to query
+      refuse such a policy. False by default.
     - ``score(state, features) -> float[...]``: the learnt ranker's scores of documents [..., d]. A policy that has it
-      learns a ranker and runs in a stream of queries; without it, it learns about items that stay the same.
-    - ``weights(state) -> float[n]``: the learnt ranker's parameters. For probes.
-    - ``statistics(state) -> dict[str, Array]``: what it knows, by the paper's names. For probes and tests.
+      learns a ranker and runs in a stream of queries. A policy without it learns about items that stay the same.
+    - ``weights(state) -> float[n]``: the learnt ranker's parameters. For the probe ``Cosine``.
+    - ``block_numbers(state, query) -> int32[L]``: which block each document is in. For the probe ``BlockSizes``.
+    - ``statistics(state) -> dict[str, Array]``: what the policy has learnt, by the paper's names. For probes and tests.
     """
 
     def init(self, key: Key, query: Query) -> State: ...
@@ -100,16 +105,18 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Environment(Protocol):
-    """What one step offers, answers, and measures.
+    """What happens in one step: the query, the clicks on its list, and the metrics of the list.
 
     Optional:
 
-    - ``stationary``: True if every step offers the same query and measures a list alike, so that the curves of settled
-      lanes are known in advance. False by default. Every class claims it for itself, ``stationary: ClassVar[bool] =
-      True`` in its own body: a subclass may change what its base class said.
+    - ``stationary``: True if every step has the same query and the same metrics of a list, so that the curves of
+      settled lanes are known in advance. False by default. It is not inherited, because a subclass may change the
+      queries or metrics of its base class: a class that is stationary has ``stationary: ClassVar[bool] = True`` in its
+      own body.
+    - ``queries``, a ``QuerySet``, and ``offer(index, step) -> Query``: any query of a stream. For ``BlockSizes``.
     """
 
-    instance_dim: ClassVar[str]  # what the instance axis is called in results: "query", "user"
+    instance_dim: ClassVar[str]  # the name of the instance axis in results: "query", "user"
 
     def query(self, key: Key, step: Array) -> Query: ...
 
@@ -117,23 +124,26 @@ class Environment(Protocol):
         """bool[K]."""
 
     def metrics(self, query: Query, ranking: Array) -> dict[str, Array]:
-        """Per-step expected values; simulate sums those that were asked for."""
+        """Expected values of one step; ``simulate`` sums up the requested ones."""
 
 
 def reward_gap(model: ClickModel, better: Array, worse: Array, top: int | None = None) -> Array:
-    """reward(better) − reward(worse): the model's own, or the difference of its rewards."""
+    """reward(better) − reward(worse): by the model's own ``reward_gap``, or else as the difference of its rewards."""
     if hasattr(model, "reward_gap"):
         return model.reward_gap(better, worse, top)
     return model.reward(better, top) - model.reward(worse, top)
 
 
 def by_position(model: ClickModel, name: str) -> Array | None:
-    """float[K]: the model's ``examination`` or ``termination`` by position, if it has one."""
+    """float[K]: the model's ``examination`` or ``termination`` by position; None if it has none."""
     return getattr(model, name, None)
 
 
 def can_settle(policy: Policy) -> bool:
-    """Does the policy claim to know when its list stays the same, for the methods that it has now?"""
+    """Does the policy have a ``settled`` as current as its ``init``, ``rank`` and ``update``?
+
+    It does not if a subclass of the class that defines ``settled`` overrides one of the three.
+    """
     classes = type(policy).__mro__
 
     def depth(name: str) -> int:
@@ -143,8 +153,13 @@ def can_settle(policy: Policy) -> bool:
 
 
 def is_stationary(environment: Environment) -> bool:
-    """Does the environment's own class claim that every step is alike?"""
+    """Does the environment's own class, and not only a base class, say that it is stationary?"""
     return bool(vars(type(environment)).get("stationary", False))
+
+
+def keeps_items(policy: Policy) -> bool:
+    """Does the policy keep statistics of items, which must then be the same in every step?"""
+    return bool(getattr(policy, "per_item", False))
 
 
 def learns_ranker(policy: Policy) -> bool:
@@ -153,7 +168,7 @@ def learns_ranker(policy: Policy) -> bool:
 
 
 def with_horizon(policy: T, num_steps: int) -> T:
-    """The policy, with ``num_steps`` as its horizon if it has a horizon and was given none."""
+    """The policy, with ``num_steps`` as its horizon if it has this field and its value is None."""
     if getattr(policy, "horizon", num_steps) is None:
         return dataclasses.replace(policy, horizon=num_steps)  # type: ignore[type-var]
     return policy

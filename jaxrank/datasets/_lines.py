@@ -11,7 +11,7 @@ Reader = Callable[[list[str]], None]  # takes the fields of a line, or raises a 
 
 
 def each_line(path: str | os.PathLike[str], read: Reader, header: Reader | None = None) -> None:
-    """Hands the fields of every line to ``read``; what it complains about gets the file and the line."""
+    """Passes the fields of every line to ``read``, and adds the file and the line number to its errors."""
     for number, line in lines(path):
         try:
             (header if header and number == 1 else read)(line.rstrip("\r\n").split("\t"))

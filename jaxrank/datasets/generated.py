@@ -30,8 +30,8 @@ _CALIBRATION = {
 def synthetic(model: str = "cm", num_queries: int = 60, num_items: int = 10, seed: int = 0) -> ClickModel:
     """A click model of ``num_queries`` queries, items in production order: the base list R₀ is 0, 1, 2, ….
 
-    Attraction falls with the logarithm of the production position, with a level and a slope of each query's own and
-    noise of each document's own. The five numbers per model were calibrated on the 60 Yandex queries of the
+    Attraction falls with the logarithm of the production position, with a level and a slope for each query and noise
+    for each document. The five numbers per model were calibrated on the 60 Yandex queries of the
     BatchRank paper's authors: level, slope and level spread are a least-squares fit of the logits of their
     attractions on log k; slope spread and noise were then chosen so that the number of inversions |V₀| of R₀ has
     their mean and standard deviation (at 10 items 10.9 ± 4.8 for CM, 11.7 ± 4.8 for DCM, 15.0 ± 5.7 for PBM).
@@ -42,7 +42,7 @@ def synthetic(model: str = "cm", num_queries: int = 60, num_items: int = 10, see
       model: "cm", "dcm" or "pbm".
       num_queries: the length of the query axis.
       num_items: L, and the number of positions that have an examination or termination probability.
-      seed: of NumPy's generator. A query's numbers do not depend on how many there are.
+      seed: of NumPy's generator. A query's numbers do not depend on the number of queries.
     """
     model = choice("model", model, _CALIBRATION)
     num_queries, num_items = integer("num_queries", num_queries), integer("num_items", num_items)
@@ -82,14 +82,14 @@ def synthetic_ratings(
 ) -> Ratings:
     """Ratings with the statistics of CascadeHybrid's MovieLens world: 7 % attractive pairs, 20 topics, a long tail.
 
-    logit P(F = 1) falls with the logarithm of the item's popularity rank and has a level of each user's own, a taste
-    for topics and a taste for eight hidden factors. The common level is then set so that the mean probability is
+    logit P(F = 1) falls with the logarithm of the item's popularity rank and has, for each user, a level, a taste for
+    topics and a taste for eight hidden factors. The common level is then set so that the mean probability is
     ``fraction_attractive``. Items have the topics of MovieLens's 1,000 most rated movies, drawn independently at those
-    movies' frequencies, and one at least.
+    movies' frequencies, and at least one each.
 
     Args:
-      num_users: how many users.
-      num_items: how many items, most popular first.
+      num_users: the number of users.
+      num_items: the number of items, most popular first.
       fraction_attractive: the expected fraction of pairs that are attractive.
       seed: of NumPy's generator.
     """

@@ -2,7 +2,7 @@
 
 A line is a document, ``<grade> qid:<query> <index>:<value> <index>:<value> … # comment``; indices count from 1 and
 increase, features that are missing are 0, the lines of a query are together. Plain or gzipped. Where lines have no
-qid, a group file beside (``<file>.query``) has the number of documents of each query, one a line (LightGBM's layout).
+qid, a group file beside it (``<file>.query``) has the number of documents of each query, one per line (as LightGBM's).
 
 | dataset | layout of ``path`` |
 |---|---|
@@ -98,15 +98,15 @@ def synthetic_letor(
 ) -> LetorData:
     """A learning-to-rank world with graded labels, for when there is no data.
 
-    Documents have features uniform in [0, 1]; a query shifts some of them as a whole. Grades 0–4 are in the
-    proportions of MSLR-WEB (56, 29, 13, 1.5 and 0.5 %), cut from a linear utility of the document with as much noise
-    as signal, compared over all queries. So a linear ranker is right, and cannot be perfect. A third as many
-    queries again are for validation, and for the test.
+    Documents have features uniform in [0, 1]; each query shifts some features of all its documents alike. Grades 0–4
+    have the proportions of MSLR-WEB (56, 29, 13, 1.5 and 0.5 %): they are quantiles, over all queries, of a linear
+    utility of the document with as much noise as signal. So a linear ranker is the right model, but cannot be perfect.
+    The validation and the test split have a third as many queries each.
 
     Args:
-      num_queries: of the training split.
+      num_queries: the number of queries of the training split.
       num_features: d.
-      mean_documents: of a query; the numbers are geometric, from 2 to 5 times that.
+      mean_documents: of a query; the numbers are geometric, at least 2 and at most 5·mean_documents.
       seed: of NumPy's generator.
     """
     num_queries, num_features = integer("num_queries", num_queries), integer("num_features", num_features)
@@ -198,7 +198,7 @@ class _Reader:
                 raise ValueError("qid must not be empty")
             if query != self.query:
                 if query in self.seen:
-                    raise ValueError(f"the lines of qid {query:.40} must be together; it was seen before, above others")
+                    raise ValueError(f"the lines of qid {query:.40} must be together; others come in between")
                 self.seen.add(query)
                 self.query = query
                 self.sizes.append(0)
@@ -291,7 +291,7 @@ def _stamp(files: dict[str, Path]) -> str:
 
 
 def _cache_file(folder: Path, options: dict[str, Any], cache: bool | str | os.PathLike[str]) -> Path | None:
-    """One file for each folder and options: a copy of other contents is overwritten."""
+    """One file for each folder and choice of options; it is overwritten when the text files have changed."""
     if cache is False:
         return None
     home = os.environ.get("JAXRANK_CACHE") or Path.home() / ".cache" / "jaxrank"
@@ -307,7 +307,7 @@ def _load_copy(file: Path | None, stamp: str, names: Sequence[str]) -> dict[str,
             if str(stored["stamp"]) != stamp:
                 return None
             return {name: _Split(*(stored[f"{name}.{field}"] for field in _Split._fields)) for name in names}
-    except Exception:  # whatever is wrong with a copy, the text is still there
+    except Exception:  # whatever is wrong with the copy, the text files are still there
         return None
 
 
@@ -318,5 +318,5 @@ def _save_copy(file: Path | None, stamp: str, splits: dict[str, _Split]) -> None
     try:
         with atomic_path(file) as temporary, open(temporary, "wb") as stream:
             np.savez(stream, stamp=np.array(stamp), **arrays)
-    except (OSError, ValueError):  # a folder that cannot be written: read the text again next time
+    except (OSError, ValueError):  # the folder cannot be written: the text files are read again next time
         return

@@ -53,7 +53,7 @@ def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
     file = _find(Path(path))
     try:
         queries = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # numbers of thousands of digits and deep nesting too
+    except (ValueError, RecursionError) as error:  # also by numbers of thousands of digits, and by deep nesting
         raise ValueError(f"{file}: not a JSON file: {error}") from None
     if not isinstance(queries, dict) or not queries:
         raise ValueError(f"{file}: must be an object of at least one query; got {type(queries).__name__}")
@@ -72,7 +72,7 @@ def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
 def save_parameters(
     path: str | os.PathLike[str], name: str, model: ClickModel, queries: Sequence[str], num_items: int
 ) -> None:
-    """Writes a click model of several queries as ``yandex`` reads it: its first ``num_items`` items of each."""
+    """Writes a click model of several queries in the layout of ``yandex``: the first ``num_items`` items of each."""
     content: dict[str, dict[str, Any]] = {}
     for row, query in enumerate(queries):
         one = take_instances(model, row)
@@ -86,7 +86,7 @@ def save_parameters(
 
 
 def _complement(key: str, values: np.ndarray) -> np.ndarray:
-    """The file has the probability of leaving where the model has that of going on."""
+    """The file stores the probability of leaving, the model that of continuing."""
     return 1 - values if key == "abandon" else values
 
 

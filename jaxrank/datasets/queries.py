@@ -12,10 +12,10 @@ from jaxrank.core.types import Array
 
 @pytree
 class QuerySet:
-    """Labelled documents of many queries, flat: those of query q are rows starts[q] to starts[q + 1].
+    """Labelled documents of many queries, flat: those of query q are rows starts[q] to starts[q + 1] − 1.
 
-    Nothing is padded here, so that one query with a thousand documents costs a thousand rows and no more. Where code
-    needs one shape, ``documents`` gives a query's rows up to ``max_documents`` with a mask.
+    Nothing is padded here, so that a query with a thousand documents costs a thousand rows and no more. Where code
+    needs a fixed shape, ``documents`` gives a query's rows, padded to ``max_documents``, with a mask.
 
     Args:
       features: float [documents, d].
@@ -49,7 +49,7 @@ class QuerySet:
         return self.features.shape[1]
 
     def take(self, indices: Any) -> "QuerySet":
-        """The queries of these numbers, on the host."""
+        """The queries numbered ``indices``; on the host."""
         starts = np.asarray(self.starts)
         rows = [np.arange(starts[q], starts[q + 1]) for q in np.asarray(indices)]
         ends = np.cumsum([len(r) for r in rows])
@@ -57,12 +57,12 @@ class QuerySet:
         return QuerySet(self.features[every], self.grades[every], np.concatenate([[0], ends]))
 
     def documents(self, index: Array) -> tuple[Array, Array]:
-        """float[L, d] and bool[L]: the documents of a query, zeros below them; L = ``max_documents``."""
+        """float[L, d] and bool[L]: the documents of a query, padded with zeros, and a mask; L = ``max_documents``."""
         rows, mask = self.rows(index)
         return jnp.where(mask[:, None], self.features[rows], 0), mask
 
     def rows(self, index: Array) -> tuple[Array, Array]:
-        """int32[L] and bool[L]: where the documents of a query are, and which of the L are there."""
+        """int32[L] and bool[L]: the rows of a query's documents, and their mask, False for padding."""
         first, end = self.starts[index], self.starts[index + 1]
         place = jnp.arange(self.max_documents, dtype=jnp.int32)
         return jnp.minimum(first + place, end - 1), place < end - first

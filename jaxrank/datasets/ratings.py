@@ -9,8 +9,8 @@ Four layouts, each a folder:
 - Yahoo! Music R2: ``train*.txt`` and ``test*.txt`` (user, song, rating), ``song-attributes.txt`` (song, album, artist,
   genre) and ``genre-hierarchy.txt`` (genre, parent, level, name), all tab-separated. Topics are the top-level genres.
 
-Files are read in pieces and twice, first to count and then to keep what counts, so that memory does not grow with the
-number of ratings.
+Files are read piece by piece and twice: first to count the ratings of each user and item, then to keep those of the
+chosen ones. So memory does not grow with the number of ratings.
 """
 
 import csv
@@ -55,8 +55,8 @@ def movielens(path: str | os.PathLike[str], num_users: int = 1000, num_items: in
 
     Args:
       path: the folder of the files, or one with movielens-small in it.
-      num_users: so many users, those with the most ratings; all if there are fewer.
-      num_items: likewise, the most rated.
+      num_users: the number of users, those with the most ratings; all if there are fewer.
+      num_items: the number of movies, the most rated; likewise.
     """
     folder = Path(path)
     for candidate in (folder, folder / "movielens-small"):
@@ -77,8 +77,8 @@ def yahoo_music(path: str | os.PathLike[str], num_users: int = 1000, num_items: 
 
     Args:
       path: the folder of the files.
-      num_users: so many users, those with the most ratings; all if there are fewer.
-      num_items: likewise, the most rated songs.
+      num_users: the number of users, those with the most ratings; all if there are fewer.
+      num_items: the number of songs, the most rated; likewise.
     """
     folder = Path(path)
     files = sorted([*folder.glob("train*.txt"), *folder.glob("test*.txt")])
@@ -99,19 +99,19 @@ def topic_bandit(
 ) -> TopicBandit:
     """The world of CascadeHybrid's experiments.
 
-    Users are split in halves at random, train and test. The policy sees the topic coverage x of eq. 18 and the
+    Users are split at random into two halves, train and test. The policy sees the topic coverage x of eq. 18 and the
     relevance features z of the train half: the rows of VΣ of its truncated singular value decomposition UΣVᵀ, scaled
-    to length 1. The users of the test half click: by the x of their own half, with θ* of eq. 19, and with β* the least
-    squares solution of zᵀβ = F, scaled to length 1. Users who find nothing attractive in any topic are left out, for
-    they have no θ*.
+    to length 1. The users of the test half click, according to the x of their own half, to θ* of eq. 19, and to β*, the
+    least-squares solution of zᵀβ = F, scaled to length 1. Users who find nothing attractive in any topic are left out,
+    because they have no θ*.
 
     Args:
       ratings: what ``movielens``, ``yahoo_music`` or ``synthetic_ratings`` returned.
       trade_off: λ: 0 is all diversity, 1 all relevance.
       list_size: K.
-      num_topics: d: only the topics of the most items; all if not given.
+      num_topics: d, the number of topics, those with the most items; all if not given.
       num_features: m, the number of singular values.
-      num_users: how many of the test half; all if not given.
+      num_users: the number of users of the test half; all if not given.
       seed: of the split.
     """
     available = ratings.topics.shape[1]
@@ -123,7 +123,7 @@ def topic_bandit(
     num_features = integer("num_features", num_features, 1, most, ", users or items")
     topics = ratings.topics[:, :d].astype(np.float64)
 
-    by_topic = test @ topics  # how many attractive items a user has in each topic
+    by_topic = test @ topics  # the number of attractive items of each user in each topic
     test, by_topic = test[by_topic.sum(axis=1) > 0][:num_users], by_topic[by_topic.sum(axis=1) > 0][:num_users]
     if len(test) == 0:
         raise ValueError("ratings must have a user in the test half who finds something attractive; there is none")
@@ -143,7 +143,7 @@ def topic_bandit(
 
 
 def _topic_coverage(attractive: np.ndarray, topics: np.ndarray) -> np.ndarray:
-    """x, eq. 18: the users who like the item, of those who like anything in the topic; 0 where nobody does."""
+    """x, eq. 18: the fraction who like the item among users who like anything in the topic; 0 where nobody does."""
     interested = np.count_nonzero(attractive @ topics, axis=0)
     return attractive.sum(axis=0)[:, None] * topics / np.maximum(interested, 1)
 
@@ -177,14 +177,14 @@ def _ratings(layout: _Layout, topics: dict[int, list[str]], num_users: int, num_
 
 
 def _index(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Where each of ``wanted`` is in ``ids``, −1 if nowhere."""
+    """The index of each of ``wanted`` in ``ids``, −1 if it is not there."""
     order = np.argsort(ids)
     place = np.minimum(np.searchsorted(ids[order], wanted), len(ids) - 1)
     return np.where(ids[order][place] == wanted, order[place], -1)
 
 
 class _Counts:
-    """How often each id has come by."""
+    """The number of occurrences of each id."""
 
     def __init__(self) -> None:
         self.ids = np.empty(0, np.int64)
@@ -196,7 +196,7 @@ class _Counts:
         self.counts = np.bincount(place, np.concatenate([self.counts, counts])).astype(np.int64)
 
     def most(self, number: int) -> np.ndarray:
-        """The ids that came most often, most often first, equals by id."""
+        """The most frequent ids, most frequent first, equals by id."""
         return self.ids[np.argsort(-self.counts, kind="stable")[:number]]
 
 
@@ -213,18 +213,18 @@ def _pieces(layout: _Layout) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarra
                 file, usecols=list(layout.columns), dtype=types, chunksize=_PIECE, quoting=csv.QUOTE_NONE, **options
             ) as pieces:
                 while True:
-                    with np.errstate(invalid="ignore", over="ignore"):  # pandas casts first and complains then
+                    with np.errstate(invalid="ignore", over="ignore"):  # pandas casts before it checks
                         piece = next(pieces, None)
                     if piece is None:
                         break
                     user, item, rating = (piece[column].to_numpy() for column in layout.columns)
                     if not ((rating >= 0) & (rating <= 5)).all():
-                        raise ValueError("a rating that is none")
+                        raise ValueError("ratings must be from 0 to 5")
                     found = True
                     yield user, item, rating
         except pandas.errors.EmptyDataError:
             continue
-        except Exception as error:  # pandas has many
+        except Exception as error:  # pandas raises many kinds
             _complain(file, layout)
             raise ValueError(f"{file}: cannot be read: {str(error)!r:.80}") from None
     if not found:
@@ -296,7 +296,7 @@ def _movies_flags(folder: Path) -> dict[int, list[str]]:
         flags = fields[-len(genres) :]
         if len(fields) <= len(genres) or not set(flags) <= {"0", "1"}:
             raise ValueError(
-                f"{file}:{number}: must end in {len(genres)} flags 0 or 1, as u.genre has; got {line!r:.80}"
+                f"{file}:{number}: must end in {len(genres)} flags 0 or 1, one per line of u.genre; got {line!r:.80}"
             )
         topics[_id(file, number, "item", fields[0])] = [g for g, flag in zip(genres, flags, strict=True) if flag == "1"]
     return topics

@@ -29,7 +29,7 @@ class QuerySessions:
     rankings: np.ndarray  # int32[sessions, K], items as shown, top first
     clicks: np.ndarray  # bool[sessions, K]
     is_test: np.ndarray | None  # bool[sessions], if the log is split
-    base_ranking: np.ndarray  # int32[K], R₀: the list shown most often, the earlier one of equals
+    base_ranking: np.ndarray  # int32[K], R₀: the list shown most often; of equals, the earliest
 
 
 class Sessions(NamedTuple):
@@ -66,7 +66,7 @@ class SessionLog:
             chosen = np.ones(len(query.rankings), bool)
             if split is not None:
                 if query.is_test is None:
-                    raise ValueError(f"split must be None, for this log is not split; got {split!r} for query {name}")
+                    raise ValueError(f"split must be None, as this log is not split; got {split!r} for query {name}")
                 chosen = query.is_test == (split == "test")
             owner = np.full(np.count_nonzero(chosen), index, np.int32)
             parts.append(Sessions(owner, query.rankings[chosen], query.clicks[chosen]))
@@ -80,7 +80,7 @@ def load_sessions(path: str | os.PathLike[str], *, list_size: int = 10) -> Sessi
       path: a .tsv or .tsv.gz file. Its columns: ``split``, train or test; ``query_region``, the query; ``docs``,
         document ids from the top, comma-separated; ``clicked_positions0``, positions from 0, comma-separated, or
         nothing.
-      list_size: K, how many documents every line has.
+      list_size: K, the number of documents in every line.
     """
     collected: dict[str, _Collected] = {}
 
@@ -113,13 +113,14 @@ def load_yandex_log(path: str | os.PathLike[str], *, list_size: int = 10, num_qu
 
     Its lines are ``SessionID TimePassed Q QueryID RegionID URL1 … URL10`` and ``SessionID TimePassed C URLID``,
     tab-separated, the lines of a session together. A click counts for the session's most recent query that showed the
-    document, at its uppermost place. A query is a pair of query and region: the same words elsewhere are another.
+    document, at its highest position. A query is a pair of query and region: the same words in another region are
+    another query.
 
     Args:
       path: the file, plain or gzipped.
-      list_size: K, how many documents every query shows.
-      num_queries: keep only so many, the most frequent ones. The file is then read twice, and memory goes to what is
-        kept and, while they are counted, to at most 80 bytes for every list shown.
+      list_size: K, the number of documents that every query shows.
+      num_queries: the number of queries to keep, the most frequent ones. The file is then read twice, and memory holds
+        what is kept and, while queries are counted, at most 80 bytes for every list shown.
     """
     kept = None if num_queries is None else _most_frequent_keys(path, num_queries, list_size)
     collected: dict[str, _Collected] = {}
@@ -154,7 +155,7 @@ def load_yandex_log(path: str | os.PathLike[str], *, list_size: int = 10, num_qu
 
 
 def _yandex_action(fields: list[str], list_size: int) -> tuple[bool, int, list[int]]:
-    """Is it a query, its session, and then query, region and documents, or the document clicked."""
+    """(is it a query, its session, values); values are the query, region and documents, or the clicked document."""
     kind = fields[2] if len(fields) > 2 else ""
     if kind not in ("Q", "C"):
         raise ValueError(f"the third of the tab-separated columns must be Q or C; got {kind!r:.40}")
@@ -186,7 +187,7 @@ def _most_frequent_keys(path: str | os.PathLike[str], num_queries: int, list_siz
 
 
 class _Collected:
-    """The sessions of one query while they are read: flat, 5 bytes a place."""
+    """The sessions of one query while they are read: flat, 5 bytes per position."""
 
     def __init__(self) -> None:
         self.items: dict[int, int] = {}  # document id -> item, in order of appearance

@@ -1,9 +1,9 @@
-"""Checkpoints of a run: written beside the work, all or nothing, the last two kept, refused by any other run.
+"""Checkpoints of a run: written in the background, atomically; the last two are kept, and any other run refuses them.
 
 A checkpoint is one .npz file of the arrays of ``Run.snapshot`` with the configuration of the run as JSON. Policy and
 environment are not stored: the caller gives them again, and digests tell whether they are the same. A thread writes to
-a temporary name, flushes and renames, so a run killed at any moment leaves whole files only; the checksums of the .npz
-members find what a disk has damaged, and the checkpoint before it is used.
+a temporary name, flushes and renames, so a run killed at any moment leaves only whole files. The checksums of the .npz
+members reveal a file that was damaged on disk; the checkpoint before it is then used.
 
 Why not orbax: each process keeps its own lanes on its own devices and saves them without asking the others, so that a
 dead peer cannot spoil a checkpoint. In a job of several processes orbax (0.12) saves arrays of the whole job together,
@@ -40,7 +40,7 @@ class Checkpoints:
         self.last_time, self.last_call = time.monotonic(), 0
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[None] | None = None
-        for left_over in folder.glob(".step-*"):  # by a run that was killed while it wrote
+        for left_over in folder.glob(".step-*"):  # temporary files of a run that was killed while it wrote
             left_over.unlink(missing_ok=True)
 
     def __enter__(self) -> "Checkpoints":
@@ -51,7 +51,7 @@ class Checkpoints:
         self.writer.shutdown()
 
     def steps(self) -> list[int]:
-        """Of the checkpoints there are."""
+        """The steps of the checkpoints in the folder, ascending."""
         return saved_steps(self.folder)
 
     def load(self) -> tuple[int, dict[str, np.ndarray]] | None:
@@ -69,7 +69,7 @@ class Checkpoints:
                 damaged.append(path)
                 continue
             self._refuse_another(stored)
-            for path in damaged:  # no longer counted as one of the last
+            for path in damaged:  # so that they do not count among the last two
                 path.rename(path.with_name(f"damaged-{path.name}"))
             return step, snapshot
         if damaged:
@@ -80,7 +80,7 @@ class Checkpoints:
         return None
 
     def due(self) -> bool:
-        """After a host call: is it time for the next one?"""
+        """Whether to save now; to be asked once after every call of the host."""
         self.last_call += 1
         if self.calls is not None:
             return self.last_call % self.calls == 0
@@ -88,7 +88,7 @@ class Checkpoints:
         return not waiting and time.monotonic() - self.last_time >= self.seconds
 
     def save(self, step: int, snapshot: dict[str, np.ndarray], wait: bool = False) -> None:
-        """Writes in the background, after the one before; with ``wait``, until it is there."""
+        """Writes in the background, after the previous checkpoint; with ``wait``, returns when the file is there."""
         self._finish(warn=not wait)
         self.last_time = time.monotonic()
         self.pending = self.writer.submit(self._write, step, snapshot)
@@ -105,7 +105,7 @@ class Checkpoints:
             message = f"checkpoint_dir must be writable; cannot write a checkpoint to {self.folder}: {error}"
             if not warn:
                 raise ValueError(message) from None
-            warnings.warn(f"{message}; the run goes on without it", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"{message}; the run continues without it", RuntimeWarning, stacklevel=3)
 
     def _write(self, step: int, snapshot: dict[str, np.ndarray]) -> None:
         arrays = snapshot | {_CONFIGURATION: np.array(json.dumps(self.configuration))}
@@ -127,20 +127,21 @@ class Checkpoints:
 
 
 def share_folder(folder: Path, share: int, shares: int) -> Path:
-    """Where the checkpoints of one share of the lanes are."""
+    """The folder of the checkpoints of one share of the lanes."""
     return folder / f"lanes-{share}-of-{shares}"
 
 
 def saved_shares(folder: Path, resume: bool) -> int | None:
-    """Into how many shares the lanes of the run in ``folder`` are divided; None if there is none to go on with."""
+    """The number of shares that the lanes of the run in ``folder`` are divided into; None if there is no such run."""
     found = {int(path.name.rpartition("-")[2]) for path in folder.glob("lanes-*-of-*") if saved_steps(path)}
     if found and not resume:
         raise ValueError(f"checkpoint_dir must be empty, or resume must be set; {folder} holds the run of another call")
     if len(found) > 1:
-        raise ValueError(f"checkpoint_dir must hold one run; {folder} has one in each of {sorted(found)} shares")
+        raise ValueError(f"checkpoint_dir must hold one run; {folder} has runs divided into {sorted(found)} shares")
     return next(iter(found), None)
 
 
 def saved_steps(folder: Path) -> list[int]:
+    """The steps of the checkpoints in ``folder``, ascending."""
     found = (re.fullmatch(r"step-(\d+)\.npz", path.name) for path in folder.glob("step-*.npz"))
     return sorted(int(match[1]) for match in found if match)

@@ -1,9 +1,9 @@
 """Which devices a run uses.
 
-On accelerators: all of them. On a CPU: one device per core, which JAX makes when its CPU backend starts, and only then.
-So ``import jaxrank`` asks for them, unless the backend is already there or the user has set the number
-(``jax_num_cpu_devices``, or ``--xla_force_host_platform_device_count`` in XLA_FLAGS); with one CPU device a run uses
-however much of the other cores XLA's own threads do.
+On accelerators, all of them. On a CPU, one device per core. JAX makes its CPU devices when its CPU backend starts, and
+only then, so ``import jaxrank`` asks for them, unless the backend has already started or the user has set their number
+(``jax_num_cpu_devices``, or ``--xla_force_host_platform_device_count`` in XLA_FLAGS). With a single CPU device, a run
+uses the other cores only as far as XLA's own threads do.
 """
 
 import contextlib
@@ -13,9 +13,10 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh
 
+from jaxrank.core.checks import integer
 from jaxrank.engine.lanes import AXIS
 
-_LANES_PER_CORE = 8  # a vector of them: fewer are not worth a core of their own
+_LANES_PER_CORE = 8  # one vector; fewer lanes are not worth another core
 
 
 def use_all_cores() -> None:
@@ -27,10 +28,10 @@ def use_all_cores() -> None:
 
 
 def lane_mesh(num_lanes: int, mesh: Mesh | None, has_features: bool) -> Mesh:
-    """A mesh of one axis over the devices of ``mesh``; by default all of them, or as many CPU cores as are worth it.
+    """A mesh of one axis over the devices of ``mesh``; by default all of them, or as many CPU cores as are useful.
 
-    Items with features mean products of matrices, which XLA spreads over its own threads: several CPU devices would
-    share these, and may wait for each other for ever (seen with jaxlib 0.10). So such runs have one CPU device.
+    Items with features need matrix products, which XLA spreads over its own threads. Several CPU devices would share
+    these threads and may wait for each other forever (seen with jaxlib 0.10), so such runs have one CPU device.
     """
     own = jax.process_index()  # with several processes, each has its own lanes
     devices = np.array([d for d in (jax.devices() if mesh is None else mesh.devices.flat) if d.process_index == own])
@@ -40,9 +41,8 @@ def lane_mesh(num_lanes: int, mesh: Mesh | None, has_features: bool) -> Mesh:
 
 
 def first_devices(count: int) -> Mesh:
-    """A mesh of so many devices of this process; CPU devices are made where that is still possible."""
-    if count < 1:
-        raise ValueError(f"devices must be at least 1; got {count}")
+    """A mesh of the first ``count`` devices of this process; CPU devices are made where that is still possible."""
+    count = integer("devices", count)
     with contextlib.suppress(RuntimeError):  # if the backend has started
         jax.config.update("jax_num_cpu_devices", count)
     devices = jax.local_devices()

@@ -1,10 +1,10 @@
 """Several processes, on one machine or many: each runs its share of the lanes on its own devices.
 
-Lanes never communicate, so processes talk twice: at the start, to agree that they run the same thing, and at the end,
-to gather the curves. Lane numbers are those of the whole run, and so are the random numbers. Between start and end
-JAX's coordination service watches over the processes: when one dies, it ends the others within 20 s or so, each with
-its own checkpoints (``checkpoint.py``); ``jaxrank resume`` then goes on with the same number of processes, or with
-fewer, which run the shares that are left over one after the other.
+Lanes never communicate, so processes communicate only twice: at the start, to check that they run the same thing, and
+at the end, to gather the curves. A lane has the same number, and so the same random numbers, as in a run of a single
+process. In between, JAX's coordination service watches the processes: when one dies, it ends the others within about
+20 s. Each process has its own checkpoints (``checkpoint.py``), from which ``jaxrank resume`` continues with the same
+number of processes, or with fewer, which then run several shares one after the other.
 
 Two processes on one machine (``scripts/cluster-demo``):
 
@@ -18,7 +18,8 @@ SLURM, where JAX finds the coordinator and the numbers itself (as on Kubernetes 
     if [ -e runs/a/run.json ]; then srun jaxrank resume runs/a --distributed
     else srun jaxrank run --checkpoint runs/a --distributed --steps 1000000 --seeds 1000; fi
 
-The same in a program: ``jaxrank.distributed.start()`` before anything else of JAX, ``simulate`` as ever, ``leave()``.
+The same in a program: ``jr.distributed.start()`` before anything else uses JAX, then ``simulate`` as usual, and
+``jr.distributed.leave()`` at the end.
 """
 
 import json
@@ -36,11 +37,11 @@ import numpy as np
 from jaxrank.engine.identity import differences
 from jaxrank.engine.run import Run
 
-GATHER_BYTES = 2**30  # of curves; where there are more, every process keeps its own
+GATHER_BYTES = 2**30  # of curves that are gathered; of more, every process keeps its own
 _HEARTBEAT_SECONDS = 20  # of silence, until a process counts as dead
-_PATIENCE_SECONDS = 20  # for the others to end, too
+_PATIENCE_SECONDS = 20  # to wait for the others to end
 
-# It outlives this process, which JAX aborts when a peer dies, so that the last line a user reads is a clear one.
+# A process that outlives this one, which JAX aborts when a peer dies: it prints a clear last line for the user.
 _WITNESS = """
 import signal, sys
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -57,7 +58,14 @@ def start(
     process_id: int | None = None,
     kept: str = "its checkpoints are kept, if it has any",
 ) -> None:
-    """Joins the other processes; what is not given is detected. ``kept`` ends the message of a lost process."""
+    """Joins the other processes of a run.
+
+    Args:
+      coordinator: HOST:PORT of process 0; this and the next two are detected on SLURM, Kubernetes and Cloud TPU.
+      num_processes: the number of processes.
+      process_id: the number of this process, from 0.
+      kept: what remains of the run if this process is lost, for the message that is then printed.
+    """
     global _witness
     given = [coordinator, num_processes, process_id]
     if any(value is None for value in given) and any(value is not None for value in given):
@@ -68,7 +76,7 @@ def start(
     if coordinator is not None and not coordinator.rpartition(":")[2].isdecimal():
         raise ValueError(f"coordinator must look like HOST:PORT; got {coordinator!r}")
     on_this_machine = (coordinator or "").rpartition(":")[0] in ("127.0.0.1", "localhost")
-    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from ``checkpoint.py``
+    jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM from ``loop.py``
     _witness = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _WITNESS], stdin=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -92,13 +100,14 @@ def start(
 
 
 def what_is_kept(folder: os.PathLike[str] | None) -> str:
+    """What remains of a run with checkpoints in ``folder``, for messages."""
     if folder is None:
         return "nothing was kept, as there is no checkpoint folder"
-    return f"checkpoints are kept, go on with: jaxrank resume {folder}"
+    return f"checkpoints are kept, continue with: jaxrank resume {folder}"
 
 
 def leave(code: int = 0, wait: bool = True) -> None:
-    """Ends the process with ``code``, at the same time as the others or, if they go on or have died, without them."""
+    """Ends this process with ``code``, if it has joined others; with ``wait``, waits for them first, at most 20 s."""
     if _witness is None:
         return
     sys.stdout.flush()
@@ -117,7 +126,7 @@ def leave(code: int = 0, wait: bool = True) -> None:
 
 
 def gather(value: Any) -> list[Any]:
-    """What every process has given, in the order of their numbers."""
+    """The ``value`` of every process, in the order of their numbers."""
     if jax.process_count() == 1:
         return [value]
     from jax.experimental.multihost_utils import process_allgather
@@ -130,21 +139,21 @@ def gather(value: Any) -> list[Any]:
 
 
 def gather_curves(runs: list[tuple[np.ndarray, Run]]) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """The lanes' numbers, their curves and the seconds it took: of all processes, or of this one if they are large."""
-    parts = [(numbers, run.curves) for numbers, run in runs]
-    size = sum(curve.nbytes for _, curves in parts for curve in curves.values())
+    """Lane numbers, their curves and the seconds taken: of all processes, or of this one if the curves are large."""
+    shares = [(numbers, run.curves) for numbers, run in runs]
+    size = sum(curve.nbytes for _, curves in shares for curve in curves.values())
     sizes, seconds = zip(*gather((size, sum(run.seconds for _, run in runs))), strict=True)
     if sum(sizes) <= GATHER_BYTES:
-        parts = [part for of_process in gather(parts) for part in of_process]
-    numbers = np.concatenate([np.zeros(0, int), *(numbers for numbers, _ in parts)])
-    names = parts[0][1] if parts else ()
+        shares = [share for of_process in gather(shares) for share in of_process]
+    numbers = np.concatenate([np.zeros(0, int), *(numbers for numbers, _ in shares)])
+    names = shares[0][1] if shares else ()
     order = np.argsort(numbers)
-    curves = {name: np.concatenate([curves[name] for _, curves in parts])[order] for name in names}
+    curves = {name: np.concatenate([curves[name] for _, curves in shares])[order] for name in names}
     return numbers[order], curves, max(seconds)
 
 
 def agree(configuration: Mapping[str, Any]) -> None:
-    """Refuses to run when the processes were told to run different things."""
+    """Raises a ValueError if the processes were asked for different runs."""
     first, *others = gather(json.loads(json.dumps(configuration)))
     for number, other in enumerate(others, start=1):
         for name, here, there in differences(first, other):

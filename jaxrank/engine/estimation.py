@@ -26,14 +26,14 @@ class Estimate:
     curve_bytes: float  # on the host, for all lanes
     compile_seconds: float
     step_seconds: float  # of all steps of all lanes
-    calibrated_steps: int  # that were run to find out, on one share
+    calibrated_steps: int  # run to measure the speed, on one share
 
     @property
     def num_groups(self) -> int:
         """The name that ``num_shares`` had in 0.1.0."""
         warnings.warn(
             "Estimate.num_groups is now called num_shares; the old name goes with jaxrank 0.3",
-            DeprecationWarning,
+            FutureWarning,
             stacklevel=2,
         )
         return self.num_shares
@@ -59,25 +59,26 @@ class Estimate:
 
 @options
 class Trial(Request):
-    """A request that is only tried."""
+    """A request of which only the first steps are run, to measure their speed."""
 
     calibration_seconds: float = option(
         partial(real, check=positive),
-        "how long to try, without compiling.",
+        "the seconds to run for, not counting compilation.",
         default=5.0,
     )
 
 
 @takes_request(Trial)
 def estimate(policy: Policy, environment: Environment, trial: Trial) -> Estimate:
-    """What ``simulate`` with the same arguments will take.
+    """Predicts the lanes, memory and time that ``simulate`` with the same arguments will take.
 
-    Memory is the compiler's count. Time is that of the first steps, run for some seconds, with compiling apart, and
-    the rest at the pace of their second half. So a policy whose steps become cheaper later (lists that rarely change,
-    lanes that settle) will take less, one that computes more as it learns will take longer.
+    Memory is the compiler's count. Time is extrapolated from the first steps, which are run for some seconds: compiling
+    is counted apart, and the remaining steps are assumed to have the pace of the second half of this trial. So a policy
+    whose steps become cheaper later (lists that rarely change, lanes that settle) will take less time, and one that
+    computes more as it learns will take longer.
 
     Args:
-      policy: as in ``simulate``, and so is the rest but for the last. Nothing is shown, saved or resumed.
+      policy: as in ``simulate``, like all other options but the last. Nothing is shown, saved or resumed.
       environment: likewise.
       {request}
 

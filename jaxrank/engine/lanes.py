@@ -22,11 +22,13 @@ from jaxrank.core.pytrees import leaf_axes, take_instances
 from jaxrank.core.types import Array, Environment, Policy, State, can_settle, is_stationary
 
 AXIS = "lanes"  # of the mesh
-# A CPU core takes so many bytes of lanes through all steps of a call before it turns to the next ones.
+# Bytes of a part: the lanes that a CPU core takes through all steps of a call before it turns to the next part.
 _IN_CACHE = 5 * 2**19
-_VECTOR = 16  # lanes; if there are many of them, they come in odd multiples of it
-_FEWEST, _MOST = 15, 127  # vectors that a core takes at a time, whatever their bytes
+_VECTOR = 16  # lanes; a large part has an odd multiple of it (``padded_size``)
+_FEWEST, _MOST = 15, 127  # vectors of a part, whatever their bytes
 _PER_LANE, _PER_INTERVAL, _SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+
+Sums = dict[str, CompensatedSum]  # by metric
 
 
 class Lanes(NamedTuple):
@@ -36,7 +38,7 @@ class Lanes(NamedTuple):
     environment: Environment
     key: Array  # uint32[lanes, 2], key data
     state: State
-    sums: dict[str, CompensatedSum]  # of the metrics, in the interval that has not ended yet
+    sums: Sums  # of the metrics, in the interval that has not ended yet
 
 
 @partial(jax.jit, static_argnames=("mesh", "prng"))
@@ -52,7 +54,7 @@ def make_lanes(
     mesh: Mesh,
     prng: str,
 ) -> Lanes:
-    """One lane for every entry of ``setting``, ``instance`` and ``seed`` [lanes]; ``zeros`` are sums of no metrics."""
+    """One lane for every entry of ``setting``, ``instance`` and ``seed`` [lanes]; ``zeros`` has one for each metric."""
     key = jax.vmap(lambda i, s: jax.random.key_data(random.lane_key(root, i, s)))(instance, seed)
     sums = {name: CompensatedSum.zeros((key.shape[0], *zero.shape), zero.dtype) for name, zero in zeros.items()}
     lanes = Lanes(take_instances(policy, setting), take_instances(environment, instance), key, (), sums)
@@ -63,7 +65,7 @@ def make_lanes(
         return lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
 
     init_lanes = _on_mesh(lambda lanes: over_lanes(init, lanes), mesh, lanes, out_specs=_PER_LANE)
-    # The sums lie as the loop leaves them: it would be compiled again for its own results.
+    # The sums have the sharding that the loop returns: with another, its second call would compile it again.
     sums = jax.lax.with_sharding_constraint(sums, jax.NamedSharding(mesh, _PER_LANE))
     return lanes._replace(state=init_lanes(lanes), sums=sums)
 
@@ -89,11 +91,11 @@ def one_step(
 def run_intervals(
     lanes: Lanes, intervals: Array, probes: dict[str, Any], *, metrics: tuple[str, ...], mesh: Mesh, prng: str
 ) -> tuple[Any, dict[str, Array], Array, dict[str, Array]]:
-    """Advances every lane through ``intervals`` [n, (start, stop, whole)]; the last may be cut short, not ``whole``.
+    """Advances every lane through ``intervals`` [n, (start, stop, whole)]; the last is not ``whole`` if cut short.
 
     Returns:
-      The lanes' state and the sums of the interval that was cut short, the sums of their metrics in each interval
-      [n, lanes], and at its end, whether they were settled [n, lanes] and what the probes saw [n, lanes, …].
+      The lanes' state with the sums of the interval that was cut short; the sums of the metrics in each interval
+      [n, lanes]; whether each lane was settled at its end [n, lanes]; and what the probes saw there [n, lanes, …].
     """
     step = partial(one_step, metrics=metrics, prng=prng)
 
@@ -113,20 +115,20 @@ def run_intervals(
         def do_not_look(lanes: Lanes) -> tuple[Array, dict[str, Array]]:
             return jax.tree.map(jnp.zeros_like, jax.eval_shape(look, lanes))
 
-        def run_interval(carry: tuple[Lanes, Any], interval: Array) -> tuple[tuple[Lanes, Any], Any]:
+        def run_interval(carry: tuple[Lanes, Sums], interval: Array) -> tuple[tuple[Lanes, Sums], Any]:
             start, stop, whole = interval
             lanes, sums = carry
 
-            def body(t, carry):
+            def body(t: Array, carry: tuple[Lanes, random.StepWords, Sums]) -> tuple[Lanes, random.StepWords, Sums]:
                 lanes, words, sums = carry
                 lanes, measured = advance(lanes, words, t)
                 return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}
 
             lanes, _, sums = jax.lax.fori_loop(start, stop, body, (lanes, draw(lanes, start), sums))
             totals = {name: total.total for name, total in sums.items()}
-            going_on = jax.tree.map(lambda value: jnp.where(whole == 1, jnp.zeros_like(value), value), sums)
+            unfinished = jax.tree.map(lambda value: jnp.where(whole == 1, jnp.zeros_like(value), value), sums)
             settled, seen = jax.lax.cond(whole == 1, look, do_not_look, lanes)
-            return (lanes, going_on), (totals, settled, seen)
+            return (lanes, unfinished), (totals, settled, seen)
 
         carry = (lanes._replace(sums={}), lanes.sums)
         (lanes, sums), (totals, settled, seen) = jax.lax.scan(run_interval, carry, intervals)
@@ -177,11 +179,12 @@ def _require_alike(policy: Policy, before: State, after: State) -> None:
 
 
 def padded_size(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
-    """How many lanes to run for so many to be shared out evenly, over devices and over the parts that each runs.
+    """The padded number of lanes, which divides evenly among the devices and among the parts that each device runs.
 
-    Many are filled up to whole vectors, an odd number of them: the entries of an array lie as far apart as the part has
-    lanes, and at a power of two they would compete for the same lines of the cache. ``jaxrank bench --policy random
-    --items 30`` went from 6 to 17 M lane-steps/s when its 500 lanes on each core were filled up to 528 instead of 512.
+    A large part is padded to an odd number of whole vectors: consecutive entries of a lane's array lie as far apart in
+    memory as the part has lanes, and at a power of two they would compete for the same lines of the cache. ``jaxrank
+    bench --policy random --items 30`` went from 6 to 17 M lane-steps/s when its 500 lanes on each core were padded to
+    528 instead of 512.
     """
     each = -(-num_lanes // mesh.size)
     parts = _num_parts(each, mesh, bytes_of_lane)
@@ -192,7 +195,7 @@ def padded_size(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
 
 
 def _num_parts(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
-    """Into how many parts a device's share is divided."""
+    """The number of parts that a device's share is divided into."""
     if mesh.devices.flat[0].platform != "cpu":
         return 1
     vectors = min(max(_IN_CACHE // (bytes_of_lane * _VECTOR), _FEWEST), _MOST)
@@ -200,7 +203,7 @@ def _num_parts(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
 
 
 def lane_bytes(lanes: Lanes) -> int:
-    """Of one lane, without what all share."""
+    """The bytes of one lane, without the leaves that all lanes share."""
     own = [leaf for leaf, axis in zip(jax.tree.leaves(lanes), lane_axes(lanes), strict=True) if axis == 0]
     return sum(math.prod(leaf.shape[1:]) * leaf.dtype.itemsize for leaf in own)
 
@@ -216,7 +219,7 @@ def seen_by(probes: dict[str, Any], lanes: Lanes) -> dict[str, Array]:
 
 @partial(jax.jit, static_argnames=("metrics", "mesh", "prng"))
 def metrics_now(lanes: Lanes, *, metrics: tuple[str, ...], mesh: Mesh, prng: str) -> dict[str, Array]:
-    """The metrics [lanes] of the list that each lane would show next: if it is settled, of every step to come."""
+    """The metrics [lanes] of the list that each lane would show next; in a settled lane, those of every later step."""
 
     def measure(lane: Lanes) -> dict[str, Array]:
         query_key, rank_key, _, _ = random.keys_of(random.step_words(lane.key, jnp.int32(0)), prng)
@@ -236,7 +239,7 @@ def take_lanes(lanes: Lanes, index: Array, *, mesh: Mesh) -> Lanes:
 
 
 def nan_lanes(state: State) -> Array | None:
-    """bool[lanes]: which of them have a NaN in their state; None if there is nothing that could be one."""
+    """bool[lanes]: which lanes have a NaN in their state; None if the state has no floating-point leaf."""
     numbers = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return _any_nan(numbers) if numbers else None
 
@@ -252,12 +255,12 @@ def spread(leaf: Any, mesh: Mesh) -> Array:
 
 
 def may_settle(policy: Policy, environment: Environment) -> bool:
-    """Can a lane be known to show the same list, to the same query, for ever?"""
+    """Whether lanes can settle: the policy knows when its list is final, and the environment repeats the same query."""
     return can_settle(policy) and is_stationary(environment)
 
 
 def _settled(lanes: Lanes) -> Array:
-    """bool[lanes]."""
+    """bool[lanes]: which lanes are settled."""
     if may_settle(lanes.policy, lanes.environment):
         return over_lanes(lambda lane: lane.policy.settled(lane.state), lanes)
     return jnp.zeros(lanes.key.shape[0], bool)
@@ -267,7 +270,7 @@ def over_lanes(function: Callable[..., Any], lanes: Lanes, *arguments: Any, shar
     """``function(lane, *arguments)`` mapped over lanes; the last ``shared`` arguments are the same in all."""
     leaves, structure = jax.tree.flatten(lanes)
 
-    def of_leaves(leaves, *arguments):
+    def of_leaves(leaves: list[Array], *arguments: Any) -> Any:
         return function(jax.tree.unflatten(structure, leaves), *arguments)
 
     mapped = [0] * (len(arguments) - shared) + [None] * shared

@@ -18,7 +18,7 @@ from jaxrank.engine.run import interval_ends, intervals_of_a_call
 from jaxrank.engine.task import Task
 
 _SHARE = 0.8  # of the free memory that a run may fill
-_SURELY = 30  # a loop takes less than this many times its arguments: no need to ask the compiler
+_SURELY = 30  # a loop takes less than this many times its arguments: if that fits, the compiler is not asked
 _COPIES = 3  # of the curves
 
 
@@ -30,7 +30,7 @@ class Memory(NamedTuple):
 
 
 def needed(task: Task) -> Memory:
-    """What a run takes, as the compiler counts it; nothing of that size is made."""
+    """What a run takes, as the compiler counts it; nothing of that size is allocated."""
     _refuse_too_many(task)
     lanes = _placed(task, task.lane_shapes(task.num_lanes))
     num_intervals = task.request.call_intervals or intervals_of_a_call(task.num_lanes, interval_ends(task.steps))
@@ -38,21 +38,21 @@ def needed(task: Task) -> Memory:
     options: Any = {"metrics": tuple(task.metrics), "mesh": task.mesh, "prng": task.request.prng}
     lowered = run_intervals.lower(lanes, intervals, task.everywhere(task.probes), **options)
     analysis = lowered.compile().memory_analysis()
-    if analysis is None:  # a backend that does not say
+    if analysis is None:  # the backend does not say
         return Memory(_SURELY // 5 * size(lanes), curve_bytes(task))
     each = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
     return Memory(each * task.mesh.size, curve_bytes(task))
 
 
 def num_shares(task: Task) -> int:
-    """Into how many shares this process's lanes must be divided to fit; says so if there is more than one."""
+    """The number of shares in which this process's lanes fit in memory; prints a line if there is more than one."""
     lanes = -(-task.num_lanes // jax.process_count())
     limit = usable(task)
     _refuse_too_many(task)
     bound = size(task.lane_shapes(task.num_lanes))
     if _SURELY * bound + curve_bytes(task) <= limit:
         return 1
-    shares_that_fit(task, Memory(0, curve_bytes(task)), limit)  # if not even the curves fit
+    shares_that_fit(task, Memory(0, curve_bytes(task)), limit)  # raises if not even the curves fit
     memory = needed(task)
     shares = shares_that_fit(task, memory, limit)
     if shares > 1:
@@ -101,7 +101,7 @@ def _free_on_host() -> float:
     try:
         return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (ValueError, OSError, AttributeError):
-        return math.inf  # a system that does not say
+        return math.inf  # the system does not say
 
 
 def curve_bytes(task: Task) -> int:
@@ -119,7 +119,7 @@ def gigabytes(size: float) -> str:
 
 
 def _placed(task: Task, lanes: Any) -> Any:
-    """Shapes with where they lie on the devices."""
+    """The shapes of ``lanes``, each with its sharding over the devices."""
     leaves, structure = jax.tree.flatten(lanes)
     specs = [PartitionSpec(AXIS) if axis == 0 else PartitionSpec() for axis in lane_axes(lanes)]
     return jax.tree.unflatten(

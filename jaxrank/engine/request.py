@@ -11,7 +11,7 @@ import os
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, dataclass_transform
 
 import numpy as np
@@ -78,7 +78,7 @@ def _or_none(check: Check) -> Check:
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
-    names = () if isinstance(value, str) or not isinstance(value, Sequence) else tuple(value)
+    names = () if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
     if not names or not all(isinstance(one, str) for one in names):
         raise ValueError(f"{name} must be a sequence of at least one name; got {value!r:.60}")
     return names
@@ -166,7 +166,7 @@ class Request:
         in_command=10,
     )
     seed: int = option(
-        _integer(minimum=-(2**31), maximum=2**63 - 1), "the root of all random numbers.", flag="seed", default=0
+        _integer(minimum=0, maximum=2**64 - 1), "the root of all random numbers.", flag="seed", default=0
     )
     prng: str = option(
         functools.partial(checks.choice, allowed=random.PRNG),
@@ -336,7 +336,7 @@ def _described(request: Any) -> str:
 
 
 def _warn_renamed(old: str, new: str) -> None:
-    warnings.warn(f"{old} is now called {new}; the old name goes with jaxrank 0.3", DeprecationWarning, stacklevel=4)
+    warnings.warn(f"{old} is now called {new}; the old name goes with jaxrank 0.3", FutureWarning, stacklevel=3)
 
 
 def _short(numbers: np.ndarray) -> str:

@@ -5,7 +5,7 @@ Metrics are summed in float32 with compensation (or int32) inside an interval an
 every recorded step and at every multiple of 1,000 steps, however many calls it takes to get there, so sums do not
 depend on the calls.
 
-A settled lane, one that will show the same list for ever, needs no simulation: from the end of the interval in which
+A settled lane, one that will show the same list forever, needs no simulation: from the end of the interval in which
 it settled, its sums are completed in closed form. When enough lanes have settled, only the others stay active, that is,
 are simulated.
 
@@ -33,10 +33,10 @@ from jaxrank.engine.lanes import (
 )
 
 _INTERVAL = 1_000  # steps in a float32 sum at most
-_CALL_SECONDS = 1.0  # what one host call aims at: how soon a signal is answered and the progress bar moves
-_CALL_LANE_STEPS = 20_000_000  # and what it has room for
-_CALL_INTERVALS = 64  # but at most this many
-_WORTH_COMPILING = 20_000_000  # lane-steps to save before the loop is compiled for fewer lanes
+_CALL_SECONDS = 1.0  # the target length of a host call: how soon a signal is answered and the progress bar moves
+_CALL_LANE_STEPS = 20_000_000  # lane-steps that a call has room for
+_CALL_INTERVALS = 64  # intervals that a call has at most
+_WORTH_COMPILING = 20_000_000  # lane-steps that must be saved for the loop to be compiled again, for fewer lanes
 
 
 class Run:

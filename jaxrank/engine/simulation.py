@@ -49,7 +49,7 @@ def simulate(policy: Policy, environment: Environment, request: Request) -> "xar
 
 
 def carry_out(policy: Policy, environment: Environment, request: Request) -> "xarray.Dataset":
-    """``simulate``, of a request."""
+    """``simulate``, with its options as a ``Request``."""
     task = prepare(policy, environment, request)
     folder = None if request.checkpoint_dir is None else Path(request.checkpoint_dir)
     shares = folder and saved_shares(folder, request.resume)
@@ -94,7 +94,7 @@ def carry_out(policy: Policy, environment: Environment, request: Request) -> "xa
 def compare(policies: Mapping[str, Policy], environment: Environment, request: Request) -> "xarray.Dataset":
     """``simulate`` for each of several named policies, with a leading ``policy`` dimension.
 
-    All policies meet the same random numbers in the same lanes. Each policy has a folder of its own in
+    All policies have the same random numbers in the same lanes. Each policy has a folder of its own in
     ``checkpoint_dir``, and with ``resume`` those that have finished are only read.
 
     Args:
@@ -102,6 +102,8 @@ def compare(policies: Mapping[str, Policy], environment: Environment, request: R
       environment: as in ``simulate``, and so are the options.
       {request}
     """
+    if not isinstance(policies, Mapping):
+        raise ValueError(f"policies must be a dict of policies by name; got a {type(policies).__name__}")
     if not policies:
         raise ValueError("policies must name at least one policy; got none")
     runs = {}

@@ -1,4 +1,4 @@
-"""What one step offers: one file per environment."""
+"""Environments, which give a step its query, clicks and metrics: one file per environment."""
 
 from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.environments.query_stream import QueryStream

@@ -20,8 +20,8 @@ class ClickBandit:
     - ``regret``: the optimum's reward minus the list's, in the first ``top`` positions;
     - ``reward``: the click model's reward of the first ``top`` positions;
     - ``violations``: 1 if the list has more than K/2 inversions more than the base list (BubbleRank, eq. 7);
-    - ``misordered``: pairs of displayed items in the wrong order (ties are never wrong);
-    - ``ndcg``: NDCG at ``top`` with attraction as gain, and ``ndcg@1`` … ``ndcg@K`` at any cutoff (App. B);
+    - ``misordered``: the number of pairs of displayed items in the wrong order (ties are never wrong);
+    - ``ndcg``: NDCG at ``top`` with attraction as gain, and ``ndcg@1``, …, ``ndcg@K`` at every cutoff (App. B);
     - ``clicks``: the expected number of clicks on all K positions.
 
     Args:
@@ -29,7 +29,7 @@ class ClickBandit:
       base_ranking: the production ranker's order: all L items, or the K shown ones (the others follow in item
         order). [L] or [queries, L]; 0, 1, 2, … by default.
       list_size: K, the number of positions; all L items by default.
-      top: how many of the K positions reward and regret count (the papers measure the top 5 of 10); all by default.
+      top: the number of positions that count for reward and regret (the papers measure the top 5 of 10); K by default.
     """
 
     instance_dim: ClassVar[str] = "query"
@@ -73,7 +73,7 @@ class ClickBandit:
         if not ((ordered[..., 1:] != ordered[..., :-1]).all() and (ordered < self.num_items).all()):
             raise ValueError(
                 f"ClickBandit.base_ranking must hold distinct items from 0 to {self.num_items - 1}; "
-                f"got {base.tolist() if base.ndim == 1 else 'a list that does not, of shape ' + str(base.shape)}"
+                f"got {base.tolist() if base.ndim == 1 else 'repeated or unknown items in shape ' + str(base.shape)}"
             )
 
     def _derive(self) -> dict[str, Array]:
@@ -106,7 +106,7 @@ class ClickBandit:
 
     def metrics(self, query: Query, ranking: Array) -> dict[str, Array]:
         attraction = lookup(self.click_model.attraction, ranking)
-        ndcg = dcg(attraction) / jnp.maximum(self.ideal_dcg, 1e-30)  # nothing attractive at all: NDCG 0
+        ndcg = dcg(attraction) / jnp.maximum(self.ideal_dcg, 1e-30)  # if no item is attractive, NDCG is 0
         return {
             "regret": reward_gap(self.click_model, self.optimal_ranking, ranking, self.top),
             "reward": self.click_model.reward(ranking, self.top),

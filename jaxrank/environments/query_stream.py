@@ -1,4 +1,4 @@
-"""The query stream: another query at every step, one ranker for all of them, clicks by relevance labels."""
+"""The query stream: a random query at every step, one ranker for all queries, and clicks from relevance labels."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -16,22 +16,23 @@ from jaxrank.core.types import Array, Key, Query
 class QueryStream:
     """Online learning to rank with features (PairRank, Sec. 4.1): each step samples a query uniformly.
 
-    A policy sees the features of the query's documents, padded with zeros to L rows, and the mask of those that are
-    there. It shows K of them. Where a query has fewer documents than K, padding fills the list; nobody looks at it.
-    The dataset is shared by all lanes; a lane copies the rows of its query and no more.
+    A policy sees the features of the query's documents, padded with zeros to L rows, and a mask that is false for the
+    padding. It shows K documents. If a query has fewer than K, padding fills the rest and is never clicked.
+    The dataset is shared by all lanes; a lane copies only the rows of its query.
 
     Metrics of the displayed list:
 
     - ``ndcg``: NDCG at K (0 for a query without relevant documents);
-    - ``cndcg``: the same times ``discount``^(t − 1), whose sum is the papers' online performance;
-    - ``regret``: Kendall's tau distance, the pairs of different grade in the wrong order: a displayed document above
-      a better one, displayed below it or not at all. The order of what is not displayed does not count;
+    - ``cndcg``: the same times ``discount``^(t − 1); its sum over steps is the papers' online performance;
+    - ``regret``: Kendall's tau distance, the number of pairs of different grades in the wrong order: a displayed
+      document with a better one displayed below it or not at all. Pairs of documents that are not displayed do not
+      count;
     - ``clicks``: the expected number of clicks.
 
     Args:
       queries: a ``QuerySet``.
       user: a ``GradedUser``; with an instance axis, several users side by side.
-      list_size: K, 10 in the papers; at most the documents of the largest query.
+      list_size: K, 10 in the papers; reduced to the number of documents of the largest query if that is smaller.
       discount: γ of cNDCG.
       gain: "exponential", 2^grade − 1, or "linear", the grade.
     """
@@ -44,7 +45,7 @@ class QueryStream:
     discount: Any = array(ndim=0, check=open_probability, default=0.9995)
     gain: str = static(default="exponential", choices=("exponential", "linear"))
     ideal_dcg: Array = derived(ndim=1)  # float[queries]
-    num_better: Array = derived(ndim=2)  # int32[queries, grades], documents of a higher grade
+    num_better: Array = derived(ndim=2)  # int32[queries, grades], the number of documents of a higher grade
 
     def _validate(self) -> None:
         object.__setattr__(self, "list_size", min(self.list_size, self.queries.max_documents))
@@ -70,11 +71,11 @@ class QueryStream:
         return self.offer(index, step)
 
     def offer(self, index: Array, step: Array) -> Query:
-        """Query ``index`` of the dataset, as a policy sees it."""
+        """The dataset's query number ``index``, as a policy sees it."""
         features, mask = self.queries.documents(index)
         rows, _ = self.queries.rows(index)
         grades = jnp.where(mask, self.queries.grades[rows], -1)
-        best = jnp.argsort(grades, descending=True, stable=True)  # costs nothing where nobody asks: XLA drops it
+        best = jnp.argsort(grades, descending=True, stable=True)  # costs nothing if not used: XLA removes it
         return Query(
             step=step,
             base_ranking=jnp.arange(self.queries.max_documents, dtype=jnp.int32),
@@ -96,7 +97,7 @@ class QueryStream:
         ideal = self.ideal_dcg[query.index]
         gains = jnp.where(shown, relevance_gain(grades, self.gain), 0)
         ndcg = jnp.where(ideal > 0, dcg(gains)[-1] / jnp.where(ideal > 0, ideal, 1), 0)
-        # Of all better documents, those displayed above are where they belong.
+        # Of all documents better than a displayed one, those displayed above it are in the right order.
         better_above = jnp.tril((grades[None, :] > grades[:, None]) & shown[None, :], -1)
         wrong = self.num_better[query.index][grades] - jnp.sum(better_above, axis=1, dtype=jnp.int32)
         clicks = self._reader(grades).click_probability(jnp.arange(self.list_size))

@@ -26,19 +26,19 @@ from jaxrank.core.pytrees import (
 from jaxrank.core.topics import coverage, coverage_gains, intra_list_similarity
 from jaxrank.core.types import Array, Key, Query
 
-_MAX_LISTS = 200_000  # that an enumeration looks at
+_MAX_LISTS = 200_000  # the largest number of lists that are enumerated
 
 
 @pytree
 class TopicBandit:
-    """A cascade whose attraction depends on the items above: relevance, and what is new.
+    """A cascade in which an item attracts by its relevance and by the topics that the items above do not cover.
 
-    α(R(k)) = (1 − λ)·Δ(x_a | R(1), …, R(k − 1))ᵀθ* + λ·z_aᵀβ*, a = R(k), clipped to [0, 1] (eq. 20 with the gains of
-    eq. 7: z_aᵀβ* may be negative). The user clicks the first attractive item and leaves. The reward is the
+    α(R(k)) = (1 − λ)·Δ(x_a | R(1), …, R(k − 1))ᵀθ* + λ·z_aᵀβ*, where a = R(k), clipped to [0, 1] because z_aᵀβ* may be
+    negative (eq. 20 with the gains of eq. 7). The user clicks the first attractive item and leaves. The reward is the
     probability of a click, 1 − Π(1 − α).
 
-    Regret is against the greedy benchmark of eq. 10, or against the best list there is, by enumeration, if items are
-    few; a list may be better than the greedy one, and its regret is then negative.
+    Regret is against the greedy benchmark of eq. 10 or, if there are few items, against the best list, found by
+    enumeration. A list may be better than the greedy benchmark; its regret is then negative.
 
     Metrics, all expected values of the displayed list:
 
@@ -47,18 +47,18 @@ class TopicBandit:
     - ``coverage``: the mean over topics of the probability g_j(R) that the list covers topic j (eq. 4);
     - ``similarity``: the mean cosine between the topics of two items of the list.
 
-    ``num_topics`` and ``num_features`` are d and m. The items are the same for all users unless given with a leading
-    axis; θ*, β* and λ may have one.
+    ``num_topics`` and ``num_features`` are d and m. A leading user axis is allowed for all arrays; the items are the
+    same for all users unless given with one.
 
     Args:
       topics: x [L, d], the topic coverage of the items as the policy sees it.
       features: z [L, m], their relevance features.
       preference: θ* [d], or [users, d]: how much each topic matters to the user.
       relevance: β* [m], or [users, m].
-      trade_off: λ, or one for each user: 0 is all diversity, 1 all relevance.
-      true_topics: x as the user sees it; as the policy's if not given.
+      trade_off: λ, or one for each user: 0 is diversity only, 1 relevance only.
+      true_topics: x as the user sees it; the same as ``topics`` by default.
       list_size: K, the number of positions; 10, or all items if there are fewer, by default.
-      benchmark: what regret is against: "greedy" or "optimum".
+      benchmark: the list that regret compares with, "greedy" or "optimum".
     """
 
     instance_dim: ClassVar[str] = "user"
@@ -72,8 +72,8 @@ class TopicBandit:
     true_topics: Any = array(ndim=2, check=probability, default=None)
     list_size: int = static(default=None)
     benchmark: str = static(default="greedy", choices=("greedy", "optimum"))
-    optimal_ranking: Array = derived(ndim=1)  # int32[K], of the benchmark
-    optimal_attraction: Array = derived(ndim=1)  # float[K], α of it
+    optimal_ranking: Array = derived(ndim=1)  # int32[K], the benchmark
+    optimal_attraction: Array = derived(ndim=1)  # float[K], α of the benchmark
 
     @property
     def num_items(self) -> int:
@@ -111,8 +111,8 @@ class TopicBandit:
         object.__setattr__(self, "list_size", integer("TopicBandit.list_size", list_size, 1, L, " items"))
         if self.benchmark == "optimum" and math.perm(L, self.list_size) > _MAX_LISTS:
             raise ValueError(
-                f"TopicBandit.benchmark must be 'greedy' for {self.list_size} of {L} items; 'optimum' looks at "
-                f"every list, and there are more than {_MAX_LISTS:,}"
+                f"TopicBandit.benchmark must be 'greedy' for {self.list_size} of {L} items, which have more than "
+                f"{_MAX_LISTS:,} lists to enumerate; got 'optimum'"
             )
 
     def _derive(self) -> dict[str, Array]:
@@ -129,10 +129,10 @@ class TopicBandit:
         return jnp.clip((1 - self.trade_off) * novelty + self.trade_off * relevance, 0, 1)
 
     def _greedy(self) -> Array:
-        """int32[K]: eq. 10, the most attractive item at each position given those above; ties in item order."""
+        """int32[K]: eq. 10, at each position the most attractive item given those above; ties in item order."""
         relevance = self.trade_off * _dot(self.features, self.relevance)
 
-        def place(carry, _):
+        def place(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
             uncovered, free = carry
             novelty = _dot(self.true_topics, uncovered * self.preference)
             chosen = jnp.argmax(jnp.where(free, (1 - self.trade_off) * novelty + relevance, -jnp.inf))
@@ -142,7 +142,7 @@ class TopicBandit:
         return jax.lax.scan(place, start, length=self.list_size)[1]
 
     def _best_of_all(self) -> Array:
-        """int32[K]: eq. 9, by looking at every list."""
+        """int32[K]: eq. 9, by enumeration of all lists."""
         lists = np.array(list(itertools.permutations(range(self.num_items), self.list_size)), np.int32)
         rewards = jax.lax.map(lambda ranking: _reward(self.attraction(ranking)), lists, batch_size=1_000)
         return jnp.asarray(lists)[jnp.argmax(rewards)]
@@ -183,9 +183,10 @@ class TopicBandit:
 
 
 def sweep_trade_off(environment: TopicBandit, trade_offs: Sequence[float]) -> TopicBandit:
-    """The same users under several λ: the user axis becomes (λ, user), λ the slower, so that a sweep is one run.
+    """The same users under several λ, along one user axis, so that a sweep is one run.
 
-    With U users, instance i·U + u is user u under ``trade_offs[i]``; ``curve.values.reshape(len(trade_offs), U, …)``.
+    With U users, instance i·U + u is user u under ``trade_offs[i]``. In results,
+    ``curve.values.reshape(len(trade_offs), U, …)`` separates the two axes again.
     """
     users = environment.num_users or 1
     one_axis = environment if environment.num_users else dataclasses.replace(environment, preference=_row(environment))
@@ -198,7 +199,7 @@ def _row(environment: TopicBandit) -> np.ndarray:
 
 
 def _dot(matrix: Array, vector: Array) -> Array:
-    """Never ``jnp.sum(matrix * vector)``: XLA's CPU fusion of that (jaxlib 0.10) is wrong from the 33rd lane on."""
+    """matrix·vector. Never ``jnp.sum(matrix * vector)``, whose CPU fusion (jaxlib 0.10) is wrong from lane 33 on."""
     return jnp.dot(matrix, vector, precision=jax.lax.Precision.HIGHEST)
 
 

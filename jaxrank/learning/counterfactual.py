@@ -1,9 +1,9 @@
-"""Relevance from logged clicks, position bias taken out: what a ranker can be trained on instead of labels.
+"""Relevance from logged clicks, with position bias removed: what a ranker can be trained on instead of labels.
 
-In a position-based log a document at position k is clicked with χ_k·α. Its clicks, each weighted with 1/χ_k, over the
-times that it was shown estimate α without bias (inverse propensity weighting; Joachims, Swaminathan, Schnabel, WSDM
-2017); the plain click rate does not. A log is kept as counts by document and position: all that matters here, and of
-one size however many sessions there are.
+In a position-based log a document at position k is clicked with probability χ_k·α. The sum of its clicks, each weighted
+with 1/χ_k, divided by the number of times that it was shown, estimates α without bias (inverse propensity weighting;
+Joachims, Swaminathan, Schnabel, WSDM 2017); the plain click rate does not. A log is kept as counts by document and
+position: they are all that matters here, and their size does not depend on the number of sessions.
 
     counts = log_clicks(key, queries, model, attraction, scores, num_sessions=100_000)
     params = jr.train(queries, jr.losses.softmax, labels=relevance(counts, fit_examination(counts)))
@@ -70,11 +70,11 @@ def log_clicks(
     Args:
       key: of all sessions.
       queries: whose documents are shown.
-      click_model: its attraction (of a ``GradedUser``: its grades) are the labels of each query's documents.
+      click_model: how users click; the labels of a query's documents become its attraction (a ``GradedUser``'s grades).
       labels: [documents].
       scores: [documents], the production ranker's; the smaller their differences, the more lists vary.
-      num_sessions: at least; rounded up to full batches of 256.
-      list_size: K, at most the documents of the largest query.
+      num_sessions: the number of sessions, rounded up to a multiple of 256.
+      list_size: K, at most the number of documents of the largest query.
     """
     num_sessions = integer("num_sessions", num_sessions)
     K = min(integer("list_size", list_size), queries.max_documents)
@@ -101,8 +101,8 @@ def log_clicks(
 def fit_examination(counts: ClickCounts, *, shuffled: bool = False, num_iterations: int = 1000) -> Array:
     """float[K]: χ, with χ_1 = 1, from a log in which documents change their positions.
 
-    By the EM of the position-based model; or, of a log of lists in uniformly random order (``shuffled``), as the click
-    rate of each position over that of the first.
+    It is fitted by the EM of the position-based model or, if the lists of the log are in uniformly random order
+    (``shuffled``), computed as the click rate of each position divided by that of the first.
     """
     if shuffled:
         rate = np.asarray(counts.clicked).sum(axis=0) / np.maximum(np.asarray(counts.shown).sum(axis=0), 1)
@@ -118,15 +118,15 @@ def fit_examination(counts: ClickCounts, *, shuffled: bool = False, num_iteratio
 
 
 def relevance(counts: ClickCounts, examination: Any = None, *, noise: float = 0.0, smallest: float = 1e-3) -> Array:
-    """float[documents]: (Σ clicks/χ_k over the times shown − noise) / (1 − noise); 0 if never shown.
+    """float[documents]: ((Σ clicks/χ_k) / (times shown) − noise) / (1 − noise); 0 if never shown.
 
     Args:
       counts: the log.
-      examination: χ [K]. Without it, this is the click rate, bias and all.
+      examination: χ [K]; without it, the result is the click rate, with its position bias.
       noise: P(click) of an irrelevant document that is looked at, if known: α = noise + (1 − noise)·relevance. The
         estimate of a document with few clicks may then be negative, which keeps it unbiased (Vardasbi, Oosterhuis, de
         Rijke, CIKM 2020, have such an affine correction for each position).
-      smallest: what χ counts as at least: a larger one has less variance and some bias (clipping).
+      smallest: the lower clip on χ: a larger one gives less variance and some bias.
     """
     noise, smallest = real("noise", noise, below_one), real("smallest", smallest, open_probability)
     K = counts.clicked.shape[-1]

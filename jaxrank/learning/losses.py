@@ -1,8 +1,8 @@
-"""What a ranker is trained to lower: losses of one query's scores, from labels or by expected clicks.
+"""Losses to train a ranker with: functions of one query's scores, from labels or from expected clicks.
 
-All are ``loss(scores, labels, where, key)``: scores [L] and labels [L] of a query's documents, the higher the better,
-``where`` bool[L], the documents that there are (all by default), and a key, which only those need that sample. Labels
-are grades, or any estimates of relevance, as from clicks (``jaxrank.counterfactual``).
+All are ``loss(scores, labels, where, key)``: scores [L] and labels [L] of a query's documents, the higher the better;
+``where`` bool[L], False for padding (all are documents by default); and a key, which only losses that sample need.
+Labels are grades or any estimates of relevance, such as those from clicks (``jr.counterfactual``).
 """
 
 import dataclasses
@@ -77,8 +77,8 @@ def lambda_loss(
     """NDCG-Loss2++: Σ (ρ_ij + μ·δ_ij)·|G_i − G_j|·−log σ(f_i − f_j) over the pairs of labels y_i > y_j.
 
     With μ = 0 it is LambdaRank. G is the gain over the ideal DCG, D the discount at a rank; ρ_ij = |1/D_i − 1/D_j| at
-    the ranks of the two now, δ_ij = |1/D_{|i−j|} − 1/D_{|i−j|+1}| at their distance. The weights are constants to the
-    gradient, as in the paper.
+    the current ranks of the two, δ_ij = |1/D_{|i−j|} − 1/D_{|i−j|+1}| at their distance. The gradient treats the
+    weights as constants, as in the paper.
 
     Reference: Wang, Li, Golbandi, Bendersky, Najork: The LambdaLoss framework for ranking metric optimization. CIKM
     2018.
@@ -99,11 +99,12 @@ def lambda_loss(
 def expected_clicks(click_model: Any, *, list_size: int = 10, relaxation: Any = sinkhorn_sort, **options: Any) -> Loss:
     """−reward of the soft ranking ``relaxation(scores, …, **options)`` under a click model.
 
-    The labels are the model's attraction, of a ``GradedUser`` the grades; its other parameters are those given.
-    ``relaxation=None`` samples hard rankings instead (``relax.expected_reward``): unbiased, and noisier.
+    The labels replace the model's attraction (a ``GradedUser``'s grades); its other parameters are kept.
+    ``relaxation=None`` samples hard rankings instead (``jr.relax.expected_reward``): unbiased, but noisier.
 
-    Sinkhorn's is the default because its columns sum to 1: under the others a soft ranking may show a good item at
-    several positions at once, and ascent ends in scores whose order is not good (``scripts/examples/gradients.py``).
+    ``sinkhorn_sort`` is the default because its columns sum to 1: under the others a soft ranking may show a good item
+    at several positions at once, and gradient ascent ends in scores whose order is not good
+    (``scripts/examples/gradients.py``).
     """
 
     def reward(labels: Array, where: Array | None) -> Callable[[Array], Array]:
@@ -126,7 +127,7 @@ def expected_ndcg(
 
 
 def with_labels(click_model: Any, labels: Array, where: Array | None = None) -> Any:
-    """The click model of these documents: ``labels`` are its attraction, 0 where there is none, or its grades."""
+    """The click model of these documents: ``labels`` are its attraction, 0 for padding, or its grades."""
     if isinstance(click_model, GradedUser):
         return dataclasses.replace(click_model, grades=labels)
     return dataclasses.replace(click_model, attraction=labels if where is None else jnp.where(where, labels, 0))

@@ -1,4 +1,4 @@
-"""Probes: what a policy has learnt, looked at when curves are recorded and at no other step.
+"""Probes: functions that look at what a policy has learnt, at the recorded steps only.
 
 ``simulate(…, probes={"ndcg@10": OfflineNDCG(test), …})`` calls each with (policy, state, environment) of every lane at
 every recorded step. A probe is any such function of arrays; those here are pytrees, so that their data are arguments
@@ -61,7 +61,7 @@ class OfflineNDCG:
 
 @pytree
 class Cosine:
-    """The cosine between the learnt parameters and ``weights`` [n], e.g. those of the offline ranker; 0 at θ = 0."""
+    """The cosine between the learnt parameters and ``reference`` [n], e.g. those of the offline ranker; 0 at θ = 0."""
 
     reference: Any = array(ndim=1)
 

@@ -14,7 +14,7 @@ Params = Any  # a pytree of arrays
 
 
 class Ranker(NamedTuple):
-    """A pair of pure functions. A policy's field is static, so keep one object: a new one compiles anew."""
+    """A pair of pure functions. It is a static field of policies, so keep one object: a new one is compiled again."""
 
     init: Callable[[Key, int], Params]  # key, number of features d -> parameters
     apply: Callable[[Params, Array], Array]  # parameters, features [..., d] -> scores [...]
@@ -33,7 +33,7 @@ linear = Ranker(_linear_init, _linear_apply)  # scores xᵀθ, θ = 0 at first, 
 
 @cache
 def mlp(*hidden: int) -> Ranker:
-    """A multi-layer perceptron with ``hidden`` units a layer and tanh between, e.g. ``mlp(64)``."""
+    """A multi-layer perceptron with ``hidden`` units in each layer and tanh between layers, e.g. ``mlp(64)``."""
     if not hidden:
         raise ValueError("hidden must have the units of at least one layer; got none")
     hidden = tuple(integer("hidden", units) for units in hidden)

@@ -1,21 +1,21 @@
 """Rankings to differentiate through: soft permutations of scores, and distributions over hard ones.
 
 A soft ranking is float[K, L]: row k has the weights of the items at position k. Click models and ``metrics.ndcg`` take
-it wherever they take a hard one, int32[K] (``types.ClickModel`` says what that means), so
+it wherever they take a hard one, int32[K] (``jr.ClickModel`` says what that means), so
 
     jax.grad(lambda scores: model.reward(jr.relax.sinkhorn_sort(scores, 0.1)))(scores)
 
-is the gradient of expected clicks. Three relaxations share their arguments: scores [L]; a temperature, towards 0 of
-which the soft ranking becomes the hard one; ``list_size``, K, all L by default; ``where`` bool[L], the items that there
-are, beyond which rows are 0; and ``hard``, straight-through: the hard ranking going forward, the soft one's gradient
-going back.
+is the gradient of expected clicks. Three relaxations share their arguments: scores [L]; a temperature (as it falls to
+0, the soft ranking becomes the hard one); ``list_size``, K, all L by default; ``where`` bool[L], False for padding,
+whose weights are 0, as are the rows beyond the number of items; and ``hard``, the straight-through estimator: the hard
+ranking in the forward pass, the gradient of the soft one in the backward pass.
 
-Which one: SoftSort is the cheapest, but has no gradient where all scores are equal, as those of a linear ranker at
-θ = 0. Only Sinkhorn's columns sum to 1: ascent on clicks or gains under the other two tends to show one good item at
-many positions. So it is what the losses use.
+Which one to choose: SoftSort is the cheapest, but has no gradient where all scores are equal, as those of a linear
+ranker at θ = 0 are. Only Sinkhorn's columns sum to 1: gradient ascent on clicks or gains under the other two tends to
+show one good item at many positions. So the losses use Sinkhorn's.
 
-The other way is a distribution over hard rankings, Plackett–Luce: sampled by Gumbel's trick, with its log-probability,
-and differentiated without bias by ``expected_reward``.
+The alternative is a distribution over hard rankings, Plackett–Luce: sampled by the Gumbel trick, with its
+log-probability, and differentiated without bias by ``expected_reward``.
 """
 
 from collections.abc import Callable
@@ -58,8 +58,8 @@ def neural_sort(
 ) -> Array:
     """float[K, L]: row k is softmax(((n + 1 − 2k)·s − Σ_i |s − s_i|) / τ) over the n items.
 
-    The logits grow with n: so does the temperature of equal softness. In float32 they are good to about 1e-7·n times
-    the spread of the scores.
+    The logits grow with n, and so must the temperature for equal softness. In float32 they are accurate to about 1e-7·n
+    times the spread of the scores.
 
     Reference: Grover, Wang, Zweig, Ermon: Stochastic optimization of sorting networks via continuous relaxations.
     ICLR 2019.
@@ -78,10 +78,10 @@ def sinkhorn_sort(
     hard: bool = False,
     num_iterations: int = 20,
 ) -> Array:
-    """float[K, L]: the first K rows of the doubly stochastic P with most Σ_kj (n + 1 − 2k)·s_j·P_kj + τ·entropy(P).
+    """float[K, L]: the first K rows of the doubly stochastic P that maximises Σ_kj (n + 1 − 2k)·s_j·P_kj + τ·H(P).
 
-    It is ``sinkhorn`` of NeuralSort's logits, whose Σ_i |s_j − s_i| is a constant of each column, which Sinkhorn's
-    iterations would find anyway, and a start from which they need few. Rows sum to 1, columns nearly.
+    H is the entropy. P is ``sinkhorn`` of NeuralSort's logits: their Σ_i |s_j − s_i| is constant in each column, so it
+    does not change P, and it is a start from which few iterations are needed. Rows sum to 1, columns nearly.
 
     Reference: Cuturi, Teboul, Vert: Differentiable ranking and sorting using optimal transport. NeurIPS 2019.
     """
@@ -92,10 +92,10 @@ def sinkhorn_sort(
 
 
 def sinkhorn(logits: Array, temperature: Any = 1.0, *, where: Array | None = None, num_iterations: int = 20) -> Array:
-    """float[L, L]: exp(logits / τ), columns and rows brought to sum 1 in turn ``num_iterations`` times, rows last.
+    """float[L, L]: exp(logits / τ), columns and rows scaled to sum 1 in turn ``num_iterations`` times, rows last.
 
-    ``where`` bool[L, L] has the cells that there are. Memory does not grow with the iterations, going back neither:
-    they are computed anew.
+    ``where`` bool[L, L] is False for padding. No iteration keeps a matrix for the gradient: the backward pass computes
+    it again, so memory hardly grows with their number.
 
     Reference: Mena, Belanger, Linderman, Snoek: Learning latent permutations with Gumbel–Sinkhorn networks. ICLR 2018.
     """
@@ -114,9 +114,9 @@ def sinkhorn(logits: Array, temperature: Any = 1.0, *, where: Array | None = Non
 
 
 def plackett_luce(key: Key, scores: Array, *, list_size: int | None = None, where: Array | None = None) -> Array:
-    """int32[K]: a sample, item after item with odds exp(score) among those left; items that are not there come last.
+    """int32[K]: a sampled ranking, each item drawn with odds exp(score) from those left; padding comes last.
 
-    Gumbel's trick: the order of scores + noise.
+    Sampled by the Gumbel trick: the order of scores + noise.
     """
     scores, K, where = _checked(scores, 1.0, list_size, where)
     noisy = scores + jax.random.gumbel(key, scores.shape, scores.dtype)
@@ -124,9 +124,9 @@ def plackett_luce(key: Key, scores: Array, *, list_size: int | None = None, wher
 
 
 def log_probability(scores: Array, ranking: Array, *, where: Array | None = None) -> Array:
-    """float[]: log P(ranking) under Plackett–Luce, of a whole ranking [L] or of its first K places [K].
+    """float[]: log P(ranking) under Plackett–Luce, of a whole ranking [L] or of its first K positions [K].
 
-    Σ_k s(R_k) − log Σ exp s over the items that are not above k. Places of items that are not there add nothing.
+    Σ_k s(R_k) − log Σ exp s over the items that are not above k. Padding adds nothing.
     """
     scores, K, where = _checked(scores, 1.0, ranking.shape[0], where)
     order = complete(ranking, scores.shape[0])
@@ -147,9 +147,9 @@ def expected_reward(
 ) -> Array:
     """float[]: the mean of ``reward(ranking)`` over Plackett–Luce samples; its gradient is unbiased.
 
-    With respect to the scores the gradient is REINFORCE's, the mean of (reward − baseline)·∇log P, each sample's
-    baseline the mean of the others, which leaves it unbiased (Kool, van Hoof, Welling, 2019); with respect to
-    what ``reward`` closes over, it is the mean of the samples' gradients.
+    With respect to the scores the gradient is REINFORCE's, the mean of (reward − baseline)·∇log P. The baseline of each
+    sample is the mean reward of the others, which keeps the gradient unbiased (Kool, van Hoof, Welling, 2019). With
+    respect to what ``reward`` closes over, it is the mean of the samples' gradients.
     """
     num_samples = integer("num_samples", num_samples, 2, what=", for a baseline")
 
@@ -165,7 +165,7 @@ def expected_reward(
 
 
 def _checked(scores: Array, temperature: Any, list_size: int | None, where: Array | None) -> tuple[Array, int, Array]:
-    """The scores, 0 where there is no item, K, and where there is one."""
+    """The scores (0 for padding), K, and the mask (False for padding)."""
     if scores.ndim != 1 or not jnp.issubdtype(scores.dtype, jnp.floating):
         raise ValueError(f"scores must be floats of shape [items]; got {scores.dtype} of shape {scores.shape}")
     L = scores.shape[0]
@@ -186,17 +186,18 @@ def _check_temperature(temperature: Any) -> None:
 
 
 def _sorted_items(scores: Array, where: Array) -> Array:
-    """int32[L]: best first, equal scores in item order, items that are not there last."""
+    """int32[L]: best first, equal scores in item order, padding last."""
     return jnp.argsort(jnp.where(where, scores, -jnp.inf), descending=True, stable=True).astype(jnp.int32)
 
 
 def _cells(where: Array, K: int) -> Array:
-    """bool[K, L]: positions down to the number of items × items that are there."""
+    """bool[K, L]: True where the position is at most the number of items and the item is not padding."""
     return (jnp.arange(K) < jnp.sum(where))[:, None] & where[None, :]
 
 
 def _neural_logits(scores: Array, where: Array) -> Array:
-    """float[L, L]: (n + 1 − 2k)·s_j − Σ_i |s_j − s_i|. A shift of the scores shifts rows: centred, they round less."""
+    """float[L, L]: (n + 1 − 2k)·s_j − Σ_i |s_j − s_i|."""
+    # Centred scores round less; a shift of the scores only adds a constant to each row.
     n = jnp.sum(where)
     centre = jax.lax.stop_gradient(jnp.sum(scores) / jnp.maximum(n, 1))
     scores = jnp.where(where, scores - centre, 0)
@@ -206,7 +207,7 @@ def _neural_logits(scores: Array, where: Array) -> Array:
 
 
 def _exponentials(logits: Array, temperature: Any, where: Array, axis: int) -> tuple[Array, Array]:
-    """exp((logits − highest) / τ), 0 where not allowed, and the highest: subtracted first, lest it overflow."""
+    """exp((logits − highest) / τ), 0 where not allowed, and the highest, subtracted so that nothing overflows."""
     highest = jnp.max(logits, axis=axis, keepdims=True, where=where, initial=jnp.finfo(logits.dtype).min)
     highest = jax.lax.stop_gradient(highest)
     below = jnp.where(where, logits - highest, 0)
@@ -214,14 +215,14 @@ def _exponentials(logits: Array, temperature: Any, where: Array, axis: int) -> t
 
 
 def _softmax(logits: Array, temperature: Any, where: Array) -> Array:
-    """Rows that sum to 1 over ``where``; 0 where a row has nothing."""
+    """Rows that sum to 1 over ``where``; a row with nothing allowed is 0."""
     weights, _ = _exponentials(logits, temperature, where, axis=1)
     total = jnp.sum(weights, axis=1, keepdims=True)
     return weights / jnp.where(total > 0, total, 1)
 
 
 def _log_sums(logits: Array, temperature: Any, where: Array, axis: int) -> Array:
-    """τ·log Σ exp(logits / τ) over ``axis``; 0 where there is nothing."""
+    """τ·log Σ exp(logits / τ) over ``axis``; 0 where nothing is allowed."""
     weights, highest = _exponentials(logits, temperature, where, axis)
     total, some = jnp.sum(weights, axis=axis), jnp.any(where, axis=axis)
     return jnp.where(some, jnp.squeeze(highest, axis) + temperature * jnp.log(jnp.where(some, total, 1)), 0)

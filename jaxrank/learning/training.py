@@ -1,4 +1,4 @@
-"""Learning a ranker by gradient: any scoring function, any optax optimiser, any loss of a query's scores."""
+"""Training a ranker by gradient descent: any scoring function, any optax optimiser, any loss of a query's scores."""
 
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,24 +30,24 @@ def train(
     num_seeds: int | None = None,
     seed: int = 0,
 ) -> Params:
-    """The parameters of a ranker that has a low mean loss over queries.
+    """Trains a ranker to a low mean loss over queries, and returns its parameters.
 
-    Batches of queries are drawn anew in every epoch, the last one filled from its beginning. One compiled scan runs all
-    steps; nothing per step is kept. Calls that differ in their data alone share a compilation: keep one object of a
-    loss or an optimiser.
+    Every epoch shuffles the queries into mini-batches; the last one is filled up from the beginning of the epoch. One
+    compiled scan runs all training steps, and nothing per step is kept. Calls that differ only in their data share a
+    compilation, provided that they pass the same objects as loss and optimiser.
 
     Args:
       queries: a ``QuerySet``.
-      loss: one of ``jaxrank.losses``, or any function of the scores, labels, mask and a key of one query.
-      ranker: what scores documents, any ``(init, apply)``.
-      labels: [documents], instead of the grades of ``queries``; or [seeds, documents], other ones for each seed.
+      loss: one of ``jr.losses``, or any function of the scores, labels, mask and a key of one query.
+      ranker: the function that scores documents, any ``Ranker(init, apply)``.
+      labels: [documents], instead of the grades of ``queries``; or [seeds, documents], different ones for each seed.
       optimizer: an optax ``GradientTransformation``; by default Adam with steps that shrink to 0 as a cosine.
-      num_epochs: how often every query is seen.
+      num_epochs: the number of times that every query is seen.
       learning_rate: of the default optimiser.
-      batch_size: queries in a step.
+      batch_size: the number of queries in a mini-batch.
       regularization: λ of λ/2·‖θ‖², added to the mean loss.
-      num_seeds: train so many rankers at once, of other initial parameters and batches: the result has a leading axis.
-      seed: of the first of them.
+      num_seeds: the number of rankers to train at once, each with its own seed; the result then has a leading axis.
+      seed: of initial parameters and mini-batches; with ``num_seeds``, that of the first ranker.
 
     Example:
       >>> import jaxrank as jr
@@ -119,5 +119,5 @@ def _train_one(key: Key, queries: "QuerySet", labels: Array, settings: _Settings
 
 
 def offline_ranknet(queries: "QuerySet", ranker: Ranker = linear, **options: Any) -> Params:
-    """The bound of online learning to rank: RankNet trained on the labels, with λ = 1e-3. Options as ``train``."""
+    """The upper bound of online learning to rank: RankNet trained on the labels, λ = 1e-3. Options as in ``train``."""
     return train(queries, losses.ranknet, ranker, **{"regularization": 1e-3, **options})

@@ -1,1 +1,1 @@
-"""What a run leaves: files, progress, labelled results, tables, pictures, reports."""
+"""The output of a run: files, progress, labelled results, tables, pictures, reports."""

@@ -19,7 +19,7 @@ _LOCK = ".lock"
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
     """A temporary name beside ``path``; renamed to it if the block succeeds, removed if not.
 
-    What the system says about it (a full disk, a folder that cannot be written) becomes a ValueError.
+    An OSError in the block (a full disk, a folder that cannot be written) becomes a ValueError.
     """
     path = Path(path)
     temporary = ""
@@ -39,17 +39,17 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Writes a small text file in one go."""
+    """Writes a text file, whole or not at all."""
     with atomic_path(path) as temporary:
         Path(temporary).write_text(text, encoding="utf-8")
 
 
 @contextlib.contextmanager
 def locked(folder: str | os.PathLike[str], what: str = "the output folder") -> Iterator[None]:
-    """Makes ``folder`` and keeps it for this process; a ValueError if it cannot be written or another has it.
+    """Makes ``folder`` and locks it for this process; a ValueError if it cannot be written or another process has it.
 
     The lock is the system's own (flock on a file that holds our process id), so it ends with the process, however that
-    ends. Where a file system has no locks there is none.
+    ends. On a file system without locks, nothing is locked.
     """
     file = Path(folder) / _LOCK
     handle = None
@@ -71,12 +71,12 @@ def locked(folder: str | os.PathLike[str], what: str = "the output folder") -> I
         yield
     finally:
         with contextlib.suppress(OSError):
-            file.unlink()  # before the lock goes: whoever opened it meanwhile sees that it is no longer there
+            file.unlink()  # before the lock is released: a process that has opened it meanwhile sees that it is gone
         os.close(handle)
 
 
 def reason(error: OSError) -> str:
-    """Why, in the system's words; HDF5 has only the number, in the midst of its own."""
+    """The system's description of an error; of an HDF5 error, by the number in its message."""
     number = re.search(r"errno = (\d+)", str(error))
     return os.strerror(int(number[1])) if number else error.strerror or str(error)
 
@@ -92,7 +92,7 @@ def _take(handle: int, file: Path, what: str) -> bool:
         os.close(handle)
         raise ValueError(
             f"{what} must be free; another run{f' (process {process})' if process else ''} is writing to "
-            f"{file.parent}: wait for its end, or choose another folder"
+            f"{file.parent}: wait until it ends, or choose another folder"
         ) from None
     except OSError:
         return True

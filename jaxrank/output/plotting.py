@@ -114,7 +114,7 @@ def plot_panels(result: "xarray.Dataset", metric: str, dim: str, path: str | os.
 
 
 def panels(count: int) -> tuple["Figure", Any]:
-    """A figure of a row of axes, as the papers have them, and these axes."""
+    """A figure with a row of ``count`` axes, as in the papers, and these axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(4 * count, 3.4), layout="constrained")

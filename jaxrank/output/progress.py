@@ -1,4 +1,4 @@
-"""A progress bar on the host: steps, lane-steps per second, time left. Silent when nobody watches."""
+"""A progress bar on the host: steps, lane-steps per second, time left. Silent unless standard error is a terminal."""
 
 import contextlib
 import sys
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 def progress_bar(
     title: str, num_steps: int, num_lanes: int, progress: bool | Callable[[int], object]
 ) -> Iterator[Callable[[int], object]]:
-    """Yields a function to call with the number of steps done: the given one, or that of a bar."""
+    """Yields a function to call with the number of steps done: ``progress`` if it is a function, else that of a bar."""
     if callable(progress):
         yield progress
         return
@@ -17,11 +17,11 @@ def progress_bar(
         yield lambda done: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
     class Rate(ProgressColumn):
-        def render(self, task):
+        def render(self, task: Task) -> Text:
             rate = (task.speed or 0.0) * num_lanes
             return Text(f"{rate / 1e6:.2f} M lane-steps/s", no_wrap=True)
 

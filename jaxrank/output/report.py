@@ -1,4 +1,4 @@
-"""What a study leaves: the numbers as netCDF, a picture, and a page of Markdown."""
+"""The files of a study: the numbers as netCDF, a picture, and a page of Markdown."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple

@@ -35,10 +35,10 @@ def from_curves(
     num_steps: int,
     wall_time: float,
 ) -> "xarray.Dataset":
-    """A dataset of curves [lane, step] of the ``lanes`` of these numbers in a ``grid`` of (setting, instance, seed).
+    """A dataset of the curves [lane, step] of the lanes numbered ``lanes`` in a ``grid`` of (setting, instance, seed).
 
-    Its dimensions are those of the grid that the run has; or, if it has only some of the lanes, ``lane``. What probes
-    saw may have more axes, which are called after it: ``<name>_0``, ``<name>_1``, ….
+    Its dimensions are those of the grid that the run has or, if only some of the lanes are given, ``lane``. The values
+    of a probe may have more axes, which are named after it: ``<name>_0``, ``<name>_1``, ….
     """
     import xarray
 
@@ -121,10 +121,10 @@ def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
 
 
 def save(result: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
-    """Writes a result as netCDF: to a temporary name first, then renamed, so that no half file is ever seen.
+    """Writes a result as netCDF: to a temporary name first, then renamed, so that no incomplete file is ever seen.
 
     The bytes are made in memory and sealed with their checksum: on a full disk or a damaged file, the HDF5 library
-    under netCDF can take the whole process down.
+    under netCDF can crash the whole process.
     """
     content = bytes(result.to_netcdf(engine="h5netcdf"))
     with atomic_path(path) as temporary:
@@ -143,16 +143,16 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         whole = path.read_bytes()
         content, seal = whole[: -len(_seal(b""))], whole[-len(_seal(b"")) :]
         if not seal.startswith(_SEAL):
-            raise ValueError("it is incomplete, or another's netCDF file, which xarray.open_dataset may read")
+            raise ValueError("it is incomplete, or another program's netCDF file, which xarray.open_dataset may read")
         if seal != _seal(content):
-            raise ValueError("it is damaged; its checksum does not fit")
+            raise ValueError("it is damaged; its checksum does not match")
         return xarray.load_dataset(io.BytesIO(content), engine="h5netcdf")
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(f"path must be a results file written by jaxrank; cannot read {path}: {error}") from None
 
 
 def _seal(content: bytes) -> bytes:
-    """Follows the netCDF bytes, whose readers do not look beyond their own end."""
+    """The checksum that follows the netCDF bytes; netCDF readers ignore it."""
     return _SEAL + hashlib.sha256(content).digest()
 
 

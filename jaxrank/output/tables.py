@@ -5,7 +5,7 @@ from typing import Any
 
 
 def plus_minus(mean: Any, error: Any, digits: int | None = 2) -> str:
-    """1,234.56 ± 7.89; with None for ``digits``, one digit behind the point for numbers from 10 on and four below."""
+    """1,234.56 ± 7.89; with None for ``digits``, one decimal for means of at least 10 and four below."""
     digits = (1 if abs(float(mean)) >= 10 else 4) if digits is None else digits
     return f"{float(mean):,.{digits}f} ± {float(error):,.{digits}f}"
 
@@ -17,6 +17,6 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[str]], first: int = 28, others: int = 26) -> str:
-    """A table for a terminal: the first column to the left, the others to the right."""
+    """A table for a terminal: the first column left-aligned, the others right-aligned."""
     lines = [header, *rows]
     return "\n".join(f"{name:{first}}" + "".join(f"{cell:>{others}}" for cell in cells) for name, *cells in lines)

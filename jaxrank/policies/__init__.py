@@ -1,4 +1,4 @@
-"""How lists are chosen and learnt: one file per algorithm, close kin together."""
+"""How lists are chosen and learnt: one file per algorithm, closely related algorithms together."""
 
 from jaxrank.core.registry import register
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking

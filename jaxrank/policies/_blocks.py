@@ -1,4 +1,4 @@
-"""What PairRank makes of a query: certain orders, blocks and lists; and of the clicks on it: independent pairs."""
+"""PairRank's certain orders, blocks and lists of a query, and the independent pairs of the clicks on a list."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,8 +10,8 @@ from jaxrank.core.batching import rarely
 from jaxrank.core.types import Array
 from jaxrank.policies._online import examined
 
-_SMALLEST = 32  # documents: queries of up to so many are treated alike
-_AT_ONCE = 4  # lanes whose queries are of one size, treated together
+_SMALLEST = 32  # documents; padding is not cut below this size
+_AT_ONCE = 4  # lanes with queries of one size that are computed together
 
 
 def by_size(
@@ -19,8 +19,8 @@ def by_size(
 ) -> Array:
     """int32[K]: ``choose(mask, features, words, *args)`` with the query's padding cut down to L, L/2, L/4, … documents.
 
-    A list's cost grows with the square of the documents, and few queries have as many as the largest one. In a sample
-    of MSLR-WEB of 116 documents on average and 308 at most, this takes a third of the time.
+    The cost of a list grows with the square of the number of documents, and few queries have as many as the largest
+    one. In a sample of MSLR-WEB, with 116 documents on average and 308 at most, this takes a third of the time.
     """
     L = mask.shape[0]
     sizes = [L]
@@ -41,7 +41,7 @@ def by_size(
 
 
 def independent_pairs(listed: Array, clicks: Array, shown: Array) -> Array:
-    """float[K/2, d]: x_clicked − x_unclicked of positions (1, 2), (3, 4), …, 0 where there is no pair."""
+    """float[K/2, d]: x_clicked − x_unclicked of positions (1, 2), (3, 4), …; 0 where they are no such pair."""
     n = clicks.shape[0] // 2
     read = examined(clicks, shown)[: 2 * n].reshape(n, 2)
     clicked = clicks[: 2 * n].reshape(n, 2)
@@ -51,16 +51,17 @@ def independent_pairs(listed: Array, clicks: Array, shown: Array) -> Array:
 
 
 def widths(features: Array, m_inverse: Array) -> Array:
-    """float[L, L]: ‖x_ij‖² in the norm of M⁻¹, without any x_ij."""
+    """float[L, L]: ‖x_ij‖² in the norm of M⁻¹, computed without the differences x_ij."""
     g = features @ m_inverse @ features.T
     diagonal = jnp.diagonal(g)
     return jnp.maximum(diagonal[:, None] + diagonal[None, :] - 2 * g, 0)
 
 
 def certain_orders(scores: Array, squared_widths: Array, alpha: Array, mask: Array) -> Array:
-    """bool[L, L]: where i is certainly above j (line 3), from scores [L] and ‖x_ij‖² [L, L]; not for padding.
+    """bool[L, L]: is i certainly above j (line 3)? From scores [L] and ‖x_ij‖² [L, L]; always false for padding.
 
-    σ(s) − ½ = ½·tanh(s/2), and both sides are compared by their squares: no square root, and no pair twice.
+    With σ(s) − ½ = ½·tanh(s/2), line 3 compares ½·tanh(s/2) with α·‖x_ij‖. Their squares are compared, which needs no
+    square root. As ½·tanh(s/2) must be positive, at most one of (i, j) and (j, i) is certain.
     """
     margin = jnp.tanh((scores[:, None] - scores[None, :]) / 2) / 2
     wins = (margin > 0) & (margin * margin > alpha**2 * squared_widths)
@@ -68,35 +69,35 @@ def certain_orders(scores: Array, squared_widths: Array, alpha: Array, mask: Arr
 
 
 def blocks(scores: Array, certain: Array, mask: Array) -> Array:
-    """int32[L]: the block of each document, 0 on top; padding comes last, by itself."""
+    """int32[L]: the number of each document's block, 0 for the top one; padding comes after all documents."""
     L = scores.shape[0]
     order = jnp.argsort(jnp.where(mask, scores, -jnp.inf), descending=True, stable=True)
     place = jnp.zeros(L, jnp.int32).at[order].set(jnp.arange(L, dtype=jnp.int32))
     uncertain = ~certain & (place[:, None] < place[None, :]) & mask[None, :]
-    reach = jnp.min(jnp.where(uncertain, place[:, None], L), axis=0)  # the uppermost place that j is uncertain with
-    reach = jax.lax.cummin(reach[order], reverse=True)  # … that anything from here down is
-    starts = reach >= jnp.arange(L)  # no pair across: a boundary above this place
+    reach = jnp.min(jnp.where(uncertain, place[:, None], L), axis=0)  # the topmost place that is uncertain with j
+    reach = jax.lax.cummin(reach[order], reverse=True)  # … with any document from here down
+    starts = reach >= jnp.arange(L)  # a block starts here: no uncertain pair crosses the boundary above this place
     starts = starts.at[0].set(False)
     return jnp.cumsum(starts, dtype=jnp.int32)[place]
 
 
 def shuffled_blocks(words: Array, block: Array, mask: Array, list_size: int) -> Array:
-    """int32[K]: block after block, each in random order: by ``words`` uint32[L], the smaller first."""
+    """int32[K]: block after block, each in the random order of ``words`` uint32[L], smaller ones first."""
     rank = jnp.lexsort((words, jnp.where(mask, block, block.shape[0])))
     return rank[:list_size].astype(jnp.int32)
 
 
 def conservative_list(words: Array, certain: Array, mask: Array) -> Array:
-    """int32[K]: at each position a uniform choice of the documents with no certain predecessor left.
+    """int32[K]: at each position, uniformly chosen, one of the documents with no certain predecessor left.
 
-    ``words`` uint32[K, L] decide: the largest of the allowed documents' words.
+    The choice at position p is the document with the largest random word in row p of ``words`` uint32[K, L].
     """
     waiting_for = jnp.sum(certain, axis=0, dtype=jnp.int32)
     left = jnp.ones_like(mask)
     ranking = []
     for p in range(words.shape[0]):
         allowed = left & mask & (waiting_for == 0)
-        # Padding after all documents: while one is left, one is allowed.
+        # Padding comes after all documents: as long as a document is left, at least one is allowed.
         lot = jnp.where(allowed, (words[p] >> 1) + 2, jnp.where(left & ~mask, jnp.uint32(1), jnp.uint32(0)))
         chosen = jnp.argmax(lot).astype(jnp.int32)
         ranking.append(chosen)

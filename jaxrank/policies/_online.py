@@ -1,6 +1,6 @@
-"""What the policies of a query stream share: lists by score, preferences from clicks, gradient steps.
+"""What the policies for a query stream share: lists by score, preferences from clicks, gradient steps.
 
-Documents that are not there (``query.mask``) score −∞: they come last, in document order.
+Padding, where ``query.mask`` is false, scores −∞: it comes after all documents, in the order of its rows.
 """
 
 from typing import Any, NamedTuple
@@ -21,26 +21,28 @@ class RankerState(NamedTuple):
 
 
 def documents(query: Query, policy: Any) -> tuple[Array, Array]:
-    """float[L, d] and bool[L]: the query's features and which documents there are."""
+    """float[L, d] and bool[L]: the query's features, and its mask, which is false for padding."""
     if query.features is None:
-        raise ValueError(f"{type(policy).__name__} needs an environment with features, as QueryStream")
+        raise ValueError(
+            f"{type(policy).__name__} needs an environment with features, as QueryStream has; the query has none"
+        )
     mask = jnp.ones(query.num_items, bool) if query.mask is None else query.mask
     return query.features, mask
 
 
 def shuffle(key: Key, mask: Array) -> Array:
-    """int32[L]: the documents that are there in uniformly random order, then the others."""
+    """int32[L]: the documents in uniformly random order, then the padding."""
     words = jax.random.bits(key, mask.shape, jnp.uint32) >> 1
     return jnp.argsort(jnp.where(mask, words, jnp.uint32(2**32 - 1)), stable=True).astype(jnp.int32)
 
 
 def best_of_shuffled(order: Array, scores: Array, mask: Array, list_size: int) -> Array:
-    """``best_documents``, equal scores in the order of the shuffle ``order`` [L]: ties are broken at random."""
+    """``best_documents`` with ties broken at random: equal scores come in the order of the shuffle ``order`` [L]."""
     return order[best_documents(scores[order], mask[order], list_size)]
 
 
 def merge(choices: Array, lists: Array) -> Array:
-    """int32[K]: at position p the first document of lists[choices[p]] [n, K] that is not above p."""
+    """int32[K]: at position p the first document of the list lists[choices[p]] that is not above p; lists [n, K]."""
     K = choices.shape[0]
     taken = jnp.zeros(lists.shape, bool)
     merged = []
@@ -53,14 +55,14 @@ def merge(choices: Array, lists: Array) -> Array:
 
 
 def examined(clicks: Array, shown: Array) -> Array:
-    """bool[K]: positions down to one past the last click, where there is a document; none without a click."""
+    """bool[K]: the positions with a document, down to one below the last click; none if there is no click."""
     positions = jnp.arange(clicks.shape[0])
     last = jnp.max(jnp.where(clicks, positions, -2))
     return (positions <= last + 1) & shown
 
 
 def preferences(clicks: Array, shown: Array, pairs: str) -> Array:
-    """bool[K, K]: where the document at position k was clicked and the examined one at l was not.
+    """bool[K, K]: was the document at position k clicked, and the one at l examined but not clicked?
 
     ``pairs``: "all" such pairs, or "independent" ones, at the disjoint positions (1, 2), (3, 4), … (PairRank, G_ind).
     """
@@ -75,7 +77,7 @@ def preferences(clicks: Array, shown: Array, pairs: str) -> Array:
 
 
 class GradientRanker:
-    """A ranker that takes one optax step for each list."""
+    """A policy whose ranker takes one optax step for each list."""
 
     ranker: Ranker
     optimizer: Any
@@ -86,18 +88,21 @@ class GradientRanker:
         return RankerState(params, self._optimizer().init(params))
 
     def score(self, state: RankerState, features: Array) -> Array:
-        """float[...]: the learnt ranker's scores of documents [..., d]: for probes."""
+        """float[...]: the learnt ranker's scores of documents [..., d], for probes."""
         return self.ranker.apply(state.params, features)
 
     def weights(self, state: RankerState) -> Array:
-        """float[n]: all parameters of the learnt ranker: for probes."""
+        """float[n]: all parameters of the learnt ranker, for probes."""
         return jax.flatten_util.ravel_pytree(state.params)[0]
 
     def _optimizer(self) -> Any:
         return optax.sgd(self.learning_rate) if self.optimizer is None else self.optimizer
 
     def _ascend(self, state: RankerState, features: Array, weights: Array) -> RankerState:
-        """A step up Σ weight·score over the shown documents' ``features`` [K, d], with constant ``weights`` [K]."""
+        """One step of gradient ascent on Σ weight·score of the shown documents.
+
+        ``features`` [K, d] are theirs, and ``weights`` [K] are constants.
+        """
         down = jax.grad(lambda params: -jnp.dot(weights, self.ranker.apply(params, features)))(state.params)
         updates, optimizer = self._optimizer().update(down, state.optimizer, state.params)
         return RankerState(optax.apply_updates(state.params, updates), optimizer)

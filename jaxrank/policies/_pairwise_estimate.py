@@ -1,7 +1,7 @@
 """PairRank's estimate θ̂ and its confidence matrix M, after every step and at a bounded cost (eq. 1, lines 9 and 10).
 
-Eq. 1 is the loss of a logistic regression on all pairs x_ij so far, the clicked document first, n of them a step at
-most: Σ log(1 + exp(−x_ijᵀθ)) + λ/2·‖θ‖². Its minimiser is θ̂, and M = λI + Σ x_ij x_ijᵀ. Minimising it from scratch at
+Eq. 1 is the loss of a logistic regression on all pairs x_ij so far, with i the clicked document and at most n pairs a
+step: Σ log(1 + exp(−x_ijᵀθ)) + λ/2·‖θ‖². Its minimiser is θ̂, and M = λI + Σ x_ij x_ijᵀ. Minimising it from scratch at
 every step would take many passes over all pairs. Instead:
 
 - Most steps replace the pairs up to an earlier step, the anchor, by their second-order expansion around the anchor's θ:
@@ -9,17 +9,17 @@ every step would take many passes over all pairs. Instead:
   from the last θ̂. The error of θ̂ is due to the change of the older pairs' Hessian since the anchor; the tests state how
   small it is. Measured once on real data with d = 207, it was 2e-4 in the worst coordinate with λ = 10, and 0.07 with
   λ = 0.1 and few pairs.
-- The anchor moves at every step at first, then each time the number of steps has grown by 1/64 at most, and every 64
-  steps in the end. A move is Newton's method on eq. 1 itself, with passes over all pairs for the gradient. The Hessian
-  of all pairs takes d times the work of a gradient. It is computed anew only when the number of steps has grown by 1/32
-  at most, and every 256 steps in the end; in between, the new pairs are added to it. Where the gradient is exact, the
-  Hessian decides only how fast Newton's method converges.
+- The anchor moves at every step at first; later, after at most 1/64 of the steps so far; and in the end every 64 steps.
+  A move is Newton's method on eq. 1 itself, with passes over all pairs for the gradient. The Hessian of all pairs takes
+  d times the work of a gradient. So it is computed anew less often: after at most 1/32 of the steps so far, and in the
+  end every 256 steps. In between, the new pairs are added to it. With an exact gradient, the Hessian decides only
+  how fast Newton's method converges.
 - Newton's steps are damped, so that they never increase the loss (Sun and Tran-Dinh, Math. Programming 2019, for losses
   like the logistic one): a step that changes the logit of a pair by r at most is shortened to log(1 + r)/r of its
   length. Their linear systems are solved by conjugate gradients.
-- Memory does not grow with the number of steps. The pairs of the last ``window`` steps are stored. An older pair counts
-  by its second-order expansion around the θ̂ at which it left the window, which had seen ``window`` more steps. So θ̂ is
-  that of eq. 1 for the first ``window`` steps and close to it after.
+- Memory does not grow with the number of steps. The pairs of the last ``window`` steps are stored. An older pair is
+  replaced by its second-order expansion around the θ̂ of the step in which it leaves the window, ``window`` steps after
+  it was observed. So θ̂ is that of eq. 1 for the first ``window`` steps and close to it after.
 - M⁻¹ is updated by each step's pairs. When the Hessian is computed anew, a step of Newton's iteration for inverses
   removes the rounding errors of M⁻¹. Nothing is factored: products of matrices run batched on any device.
 """
@@ -49,7 +49,7 @@ class PairwiseEstimate(NamedTuple):
     recent: Array  # float[64·n, d], the pairs since the anchor
     recent_hessian: Array  # float[d, d], their Hessian, each pair's at the θ̂ before its step
     pairs: Array  # float[window·n, d], the pairs of the last steps, those of step t from row n·(t mod window) on
-    leaving: Array  # float[n, d], those of them that the next step replaces
+    leaving: Array  # float[n, d], the rows of ``pairs`` that the next step replaces
     old_hessian: Array  # float[d, d], H of all older pairs, whose part of eq. 1 is ½·θᵀHθ − slopeᵀθ
     old_slope: Array  # float[d], their slope
 
@@ -94,13 +94,13 @@ def add_pairs(estimate: PairwiseEstimate, pairs: Array, step: Array, regularizat
 
 
 def _add_to_window(estimate: PairwiseEstimate, pairs: Array, step: Array) -> PairwiseEstimate:
-    """Stores the new pairs in the place of the oldest, and replaces those by their expansion around θ̂."""
+    """Stores the new pairs in place of the oldest ones, of which the expansion around θ̂ is kept."""
     n = pairs.shape[0]
     window = estimate.pairs.shape[0] // n
     leaving = estimate.leaving
     z = leaving @ estimate.theta
     curvature = _curvature(z)
-    # Written, and only then read, for the next step: in any other order XLA copies the whole window.
+    # The new pairs are written before the next step's leaving pairs are read: otherwise XLA copies the whole window.
     stored = put_rows(estimate.pairs, pairs, n * (step % window))
     return estimate._replace(
         pairs=stored,

@@ -1,8 +1,9 @@
-"""Rows of a buffer at a place that is the same in every lane.
+"""Reads and writes rows of a buffer at an index that is the same in every lane.
 
-vmap may turn dynamic slices into gathers and scatters, even where their index has no lane axis. These two stay slices,
-which a loop can do in place. That alone is not enough: who reads the buffer before writing it makes XLA copy all of it
-(PairRank's window of 2,048 steps: 1.5 ms a lane-step; 16 µs once it is written first and read after).
+vmap may turn dynamic slices into gathers and scatters, even where their index has no lane axis. These two functions
+remain slices, which a loop can do in place. That alone is not enough: if a step reads the buffer before writing to it,
+XLA copies all of it (PairRank's window of 2,048 steps: 1.5 ms a lane-step, and 16 µs if it writes first and reads
+after).
 """
 
 import jax
@@ -16,11 +17,11 @@ def take_rows(buffer: Array, first: Array, count: int) -> Array:
     """buffer[first : first + count]."""
 
     @custom_vmap
-    def take(buffer, first):
+    def take(buffer: Array, first: Array) -> Array:
         return jax.lax.dynamic_slice_in_dim(buffer, first, count)
 
     @take.def_vmap
-    def batched(axis_size, in_batched, buffer, first):
+    def batched(axis_size: int, in_batched: list[bool], buffer: Array, first: Array) -> tuple[Array, bool]:
         if in_batched[0] and not in_batched[1]:
             return lanes_major(jax.lax.dynamic_slice_in_dim(lanes_major(buffer), first, count, axis=1)), True
         axes = tuple(0 if b else None for b in in_batched)
@@ -31,12 +32,14 @@ def take_rows(buffer: Array, first: Array, count: int) -> Array:
 
 @custom_vmap
 def put_rows(buffer: Array, rows: Array, first: Array) -> Array:
-    """buffer with ``rows`` from ``first`` on."""
+    """``buffer`` with ``rows`` in place of its rows from ``first`` on."""
     return jax.lax.dynamic_update_slice_in_dim(buffer, rows, first, axis=0)
 
 
 @put_rows.def_vmap
-def _put_rows_batched(axis_size, in_batched, buffer, rows, first):
+def _put_rows_batched(
+    axis_size: int, in_batched: list[bool], buffer: Array, rows: Array, first: Array
+) -> tuple[Array, bool]:
     if in_batched[0] and in_batched[1] and not in_batched[2]:
         buffer, rows = lanes_major(buffer), lanes_major(rows)
         return lanes_major(jax.lax.dynamic_update_slice_in_dim(buffer, rows, first, axis=1)), True

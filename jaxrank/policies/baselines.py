@@ -1,4 +1,4 @@
-"""Policies that do not learn: the production list, a shuffle, the optimum."""
+"""Policies that do not learn: the base list, a random list, the optimal list."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jaxrank.core.types import Array, Key, Query
 
 
 class _Stateless:
-    """Nothing to remember, nothing to learn."""
+    """A policy without state, which learns nothing."""
 
     def init(self, key: Key, query: Query) -> tuple[()]:
         return ()
@@ -20,7 +20,7 @@ class _Stateless:
 
 @pytree
 class StaticRanking(_Stateless):
-    """The base list for ever: "Baseline" of BubbleRank, Sec. 5.1."""
+    """The base list at every step: "Baseline" of BubbleRank, Sec. 5.1."""
 
     def rank(self, key: Key, state: tuple[()], query: Query) -> Array:
         return query.base_ranking[: query.list_size]

@@ -3,19 +3,21 @@
 Where the paper leaves a choice, is misprinted, or this file reads differently:
 
 - Δ̃_ℓ = 2^−ℓ, so n_ℓ = ⌈16·4^ℓ·log T⌉. In float32 this is exact in the first stages and within 10⁻⁷ of it later.
-- As printed, a batch with |B| = len(b) that cannot be split (s = 0) never leaves its stage: line 16 of Algorithm 4 asks
-  for |B| > len(b). The intent is: no split → next stage. Line 18 then keeps all items, as U(d) ≥ L(d) ≥ L(d_len(b)).
-- A batch of one item is done: it has no next stage. It goes on counting, as printed, which changes nothing.
-- Line 7 of Algorithm 4, "any permutation": equal lower bounds in item order.
-- δ_T = log T + 3·log log T is floored at 0 for T < 3, where it is negative; the paper assumes T ≥ 5.
-- The tables c_{b,ℓ}(d) and n_{b,ℓ}(d) are needed only for the one live batch of an item, in its current stage: they,
-  ℓ_b and I_b are arrays over items. The first position of its interval names a batch.
+- As printed, a batch with |B| = len(b) that cannot be split (s = 0) never leaves its stage, because line 16 of
+  Algorithm 4 requires |B| > len(b). Here a batch that cannot be split enters its next stage, which is the intent. Line
+  18 then keeps all items, as U(d) ≥ L(d) ≥ L(d_len(b)).
+- A batch of one item is done: it has no next stage. Its counts continue to grow, as printed, which changes nothing.
+- Line 7 of Algorithm 4 allows any permutation: here items with equal lower bounds are in item order.
+- δ_T = log T + 3·log log T is negative for T < 3, and clipped to 0 there; the paper assumes T ≥ 5.
+- The tables c_{b,ℓ}(d) and n_{b,ℓ}(d) are needed only for the one batch that an item is in, and its current stage. So
+  they, ℓ_b and I_b are arrays over items. A batch is identified by the first position of its interval.
 - Every batch but the one over position K has as many items as positions, so that all are shown, and observed, in every
-  step. In the batch over position K counts differ by one at most: no item is observed twice before all were.
+  step. In the batch over position K the items' counts differ by at most one: no item is observed a second time before
+  all have been observed.
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +38,7 @@ class BatchRankState(NamedTuple):
     stage: Array  # int32[L], ℓ_b
     n: Array  # int32[L], n_{b,ℓ}(d)
     c: Array  # int32[L], c_{b,ℓ}(d)
-    n_min: Array  # int32[], of the batch over position K; not kept if all of its items are shown in every step, L = K
+    n_min: Array  # int32[], the lowest n in the batch over position K; not kept if L = K, where all items are shown
     settled: Array  # bool[], is every batch a single item?
 
 
@@ -44,12 +46,14 @@ class BatchRankState(NamedTuple):
 class BatchRank:
     """Explores batches of items over intervals of positions, each in stages, and splits them into better and worse.
 
-    At the end of a stage, KL bounds on the click probabilities of a batch's items tell where to split it; if nowhere,
-    which items cannot belong to its positions.
+    At the end of a stage, KL bounds on the click probabilities of a batch's items decide where to split it. If it
+    cannot be split, they decide which of its items to eliminate.
 
     Args:
       horizon: T. By default the number of steps of the run.
     """
+
+    per_item: ClassVar[bool] = True
 
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
 
@@ -59,9 +63,9 @@ class BatchRank:
         return BatchRankState(zeros, last, zeros, n=zeros, c=zeros, n_min=jnp.int32(0), settled=settled)  # lines 1–7
 
     def rank(self, key: Key, state: BatchRankState, query: Query) -> Array:
-        """Algorithm 2, DisplayBatch, for all batches: d and π are lists of K, each batch in its interval."""
+        """Algorithm 2, DisplayBatch, for all batches at once: d and π have length K, each batch in its interval."""
         L, K = query.num_items, query.list_size
-        if L == K:  # all items of a batch are shown: one permutation is as random as two
+        if L == K:  # all items of a batch are shown, so that one random permutation is enough
             return shuffle(jax.random.bits(key, (L,), jnp.uint32), state.first, L, K)
         words = jax.random.bits(key, (L + K,), jnp.uint32)
         d = shuffle(words[:L], jnp.minimum(2 * state.first + _ahead(state, K), 2 * K), 2 * K, K)  # line 3
@@ -69,14 +73,14 @@ class BatchRank:
         return lookup(d, pi)  # line 6
 
     def update(self, key: Key, state: BatchRankState, query: Query, ranking: Array, clicks: Array) -> BatchRankState:
-        """Algorithm 3, CollectClicks, and Algorithm 4, UpdateBatch, for all batches."""
+        """Algorithm 3, CollectClicks, and Algorithm 4, UpdateBatch, for all batches at once."""
         L, K = query.num_items, query.list_size
         log_horizon = self._log_horizon()
         shown = by_item(ranking, 1 + clicks.astype(jnp.int32), L)  # 0 if not shown, 1 if shown, 2 if clicked
         collects = (shown > 0) & ~_ahead(state, K)  # Algorithm 3, line 4
         state = state._replace(c=state.c + (collects & (shown == 2)), n=state.n + collects)
         state = _with_n_min(state, K)
-        # Algorithm 4, where the least observed items of some batch have been observed often enough.
+        # Algorithm 4, if the least observed items of some batch have n_ℓ observations.
         ends = any_of((state.n == _stage_length(state.stage, log_horizon)) & ~_ahead(state, K))
         return rarely(ends, partial(_update_batches, K), state, log_horizon)
 
@@ -85,16 +89,16 @@ class BatchRank:
         return {name: leaf for name, leaf in state._asdict().items() if name not in ("n_min", "settled")}
 
     def settled(self, state: BatchRankState) -> Array:
-        """bool[]: is the displayed list the same for ever?
+        """bool[]: will the displayed list stay the same forever?
 
-        Yes iff every batch has one item: such a batch is done. A batch of more is shown in random order now, and may
-        yet be split or lose an item.
+        Yes, if and only if every batch has one item: such a batch is done. A batch of more items is shown in random
+        order, and may still be split or lose an item.
         """
         return state.settled
 
     def _log_horizon(self) -> Array:
         if self.horizon is None:
-            raise ValueError("BatchRank.horizon must be given outside of simulate, which knows it; got None")
+            raise ValueError("BatchRank.horizon must be given outside of simulate, which fills it in; got None")
         return jnp.log(self.horizon.astype(float))
 
 
@@ -111,18 +115,18 @@ def _with_n_min(state: BatchRankState, list_size: int) -> BatchRankState:
 
 
 def _ahead(state: BatchRankState, list_size: int) -> Array:
-    """bool[L]: was the item observed once more than n_min, the least observed one of its batch?"""
+    """bool[L]: was the item observed once more than n_min, that is, than the least observed item of its batch?"""
     if state.n.shape[0] == list_size:
         return jnp.zeros(list_size, bool)
     return (state.last == list_size - 1) & (state.n > state.n_min)
 
 
 def _update_batches(list_size: int, state: BatchRankState, log_horizon: Array) -> BatchRankState:
-    """Algorithm 4, UpdateBatch, for all batches at once: each item d computes what concerns its batch."""
+    """Algorithm 4, UpdateBatch, for all batches at once: row d of each array is about the batch of item d."""
     first, last, stage, n, c, *_ = state
     L, length, n_stage = first.shape[0], last - first + 1, _stage_length(stage, log_horizon)
     d, e = jnp.arange(L)[:, None], jnp.arange(L)[None, :]  # two items
-    batch = first[d] == first[e]  # is e in the batch of d? The eliminated make up one that never ends: n = 0.
+    batch = first[d] == first[e]  # is e in the batch of d? Eliminated items form a batch whose stage never ends: n = 0
     ended = jnp.all(~batch | (n == n_stage)[e], axis=1) & (jnp.sum(batch, axis=1) > 1)  # line 4
 
     # Lines 5–6: the bounds U and L.

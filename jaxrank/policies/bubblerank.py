@@ -6,14 +6,15 @@ Where the paper leaves a choice:
   exchanged (h = 0), at even t positions 2-3, 4-5, … (h = 1).
 - Lines 13–19 update every pair of this step's parity, whether it was subject to exchange or not.
 - Lines 20–24 are one sequential pass from the top: an item may sink several places in a step.
-- L > K (Sec. 4.3): position K takes part with a random challenger from below whenever it is not paired with K − 1,
-  which is what the section's parities say under line 5's numbering. The pass of lines 20–24 ends with position K: the
-  highest item below it that was found more attractive takes its place.
-- A list of certain pairs is not settled for good: lines 13–19 go on counting, and a pair may become uncertain again.
-- Doubling trick (Sec. 4.3): after step n the base list becomes R₀ again and n doubles; statistics stay.
+- L > K (Sec. 4.3): whenever position K is not paired with K − 1, it is paired with a random challenger from below,
+  which is what the section's parities say under line 5's numbering. The pass of lines 20–24 ends with position K: its
+  item changes places with the highest item below K that was found more attractive.
+- A list whose pairs are all certain is not settled: lines 13–19 continue to count, and a pair may become uncertain
+  again.
+- Doubling trick (Sec. 4.3): after step n the base list becomes R₀ again and n doubles; the statistics are kept.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,10 +28,10 @@ from jaxrank.core.types import Array, Key, Query
 
 
 class Beliefs(NamedTuple):
-    """The base list and what is known about its pairs.
+    """The base list and the statistics s and n of pairs of items.
 
-    Only neighbours change in a step, so theirs are kept in list order, and the matrices over items hold the pairs
-    that were neighbours before: they are read and written only when the base list changes.
+    A step changes only the statistics of neighbours, so these are kept in list order. The matrices over items hold the
+    statistics of the pairs that were neighbours before; they are read and written only when the base list changes.
     """
 
     base: Array  # int32[L], R̄_t; the first K are shown
@@ -44,13 +45,13 @@ class Beliefs(NamedTuple):
 
 class BubbleRankState(NamedTuple):
     beliefs: Beliefs
-    challenger: Array  # int32[], L > K: which item below K meets position K next; −1 if none may
+    challenger: Array  # int32[], for L > K the next challenger of position K, as an index into base[K:]; −1 if none
     horizon: Any  # int32[], n of the doubling trick; None without it
 
 
 @pytree
 class BubbleRank:
-    """Exchanges neighbours at random until one of each pair is found more attractive, which then stays above.
+    """Exchanges neighbours at random until one item of a pair is found more attractive, which then stays above.
 
     A pair (i, j) is certain once s(i, j) > 2·sqrt(n(i, j)·log(1/δ)), where s counts the clicks on i minus those on j
     in the n steps in which exactly one of them was clicked.
@@ -60,6 +61,8 @@ class BubbleRank:
       horizon: n. By default the number of steps of the run.
       doubling: the doubling trick for an unknown horizon; ``horizon`` is then the first guess, and must be given.
     """
+
+    per_item: ClassVar[bool] = True
 
     delta: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
@@ -129,7 +132,7 @@ class BubbleRank:
             return -jnp.log(self.delta)
         horizon = self.horizon if horizon is None else horizon
         if horizon is None:
-            raise ValueError("BubbleRank.horizon must be given outside of simulate, which knows it; got None")
+            raise ValueError("BubbleRank.horizon must be given outside of simulate, which fills it in; got None")
         return 4 * jnp.log(horizon.astype(float))
 
     def _challenger(self, key: Key, beliefs: Beliefs, log_inverse_delta: Array) -> Array:
@@ -183,7 +186,7 @@ def _reset(beliefs: Beliefs, base_ranking: Array) -> Beliefs:
 
 
 def _neighbours(beliefs: Beliefs) -> tuple[Array, Array]:
-    """The item pairs of s and s_below, upper item first."""
+    """int32[L−1] twice: the upper and the lower items of the pairs of s, then of those of s_below."""
     K = beliefs.s.shape[0] + 1
     lower = beliefs.base[1:]
     upper = beliefs.base[jnp.minimum(jnp.arange(lower.shape[0]), K - 1)]

@@ -1,17 +1,17 @@
 """Cascading bandits: an index for every item, learnt from the part of the list that the user has read.
 
 CascadeKL-UCB and CascadeUCB1 are Algorithm 1 of Kveton et al. (ICML 2015), CascadeTS is Thompson sampling on
-the same feedback, and dcmKL-UCB is Algorithm 1 of Katariya et al. (ICML 2016). They share T_e, how often item e
-was observed, and its clicks in these steps, and show the K items of the highest index, best first.
+the same feedback, and dcmKL-UCB is Algorithm 1 of Katariya et al. (ICML 2016). All of them count T_e, the steps in
+which item e was observed, and its clicks in these steps, and show the K items of the highest index, best first.
 
 Where the papers leave a choice:
 
-- Indices have log t of the step t itself. There are no initial steps for every item: those that were never
-  observed come first, and ties are broken at random, here as later.
-- CascadeKL-UCB's level log t + 3·log log t is negative at t = 1 and 2; it is floored at 0.
-- The cascade model has one click at most. With several, ``feedback`` says how far the user has read.
+- The index at step t uses log t. There are no initial steps that show every item once. Instead, items that were never
+  observed have an infinite index. Ties are always broken at random.
+- CascadeKL-UCB's level log t + 3·log log t is negative at t = 1 and 2, and clipped to 0 there.
+- The cascade model has at most one click. With several clicks, ``feedback`` says how far the user has read.
 - CascadeTS starts from Beta(1, 1) and needs no special treatment of items that were never observed.
-- dcmKL-UCB knows how the positions order by termination probability; here that is their order in the list.
+- dcmKL-UCB knows the order of the positions by termination probability; here that is their order in the list.
 """
 
 from typing import ClassVar, NamedTuple
@@ -33,7 +33,9 @@ class CascadeState(NamedTuple):
 
 
 class _CascadingBandit:
-    """The core: what was observed, and the list of the highest indices."""
+    """The common part: the counts of what was observed, and the list of the highest indices."""
+
+    per_item: ClassVar[bool] = True
 
     feedback: str
 
@@ -61,14 +63,14 @@ class _CascadingBandit:
 
 @pytree
 class _Cascade(_CascadingBandit):
-    """The option that policies for the cascade model share."""
+    """The option that the policies for the cascade model share."""
 
     feedback: str = static(default="first", choices=("first", "last"))
 
 
 @pytree
 class CascadeKLUCB(_Cascade):
-    """CascadeKL-UCB: optimism by KL bounds on what was observed down to the click.
+    """CascadeKL-UCB: upper confidence bounds, by KL divergence, on the attraction of the items.
 
     U_t(e) = max{q ≥ ŵ : T_e·KL(ŵ ‖ q) ≤ log t + 3·log log t}, where ŵ is the fraction of clicks in the T_e steps in
     which e was observed: at the click or above it, or anywhere if there was none.
@@ -99,7 +101,7 @@ class CascadeUCB1(_Cascade):
 
 @pytree
 class CascadeTS(_Cascade):
-    """CascadeTS: Thompson sampling, θ_e ~ Beta(1 + clicks, 1 + T_e − clicks), observations as CascadeKL-UCB.
+    """CascadeTS: Thompson sampling, θ_e ~ Beta(1 + clicks, 1 + T_e − clicks), with CascadeKL-UCB's observations.
 
     Args:
       feedback: with several clicks, items down to the "first" or to the "last" are observed.
@@ -113,10 +115,10 @@ class CascadeTS(_Cascade):
 
 @pytree
 class DCMKLUCB(_CascadingBandit):
-    """dcmKL-UCB: KL-UCB for the dependent click model, in which users may go on after a click.
+    """dcmKL-UCB: KL-UCB for the dependent click model, in which users may continue after a click.
 
-    U_t(e) as in CascadeKL-UCB. Items down to the last click are observed, all if there is none; an item's reward is 1
-    if it was clicked.
+    U_t(e) is as in CascadeKL-UCB. The items down to the last click are observed, and all items if there is no click. An
+    item's reward is 1 if it was clicked.
 
     Reference: Katariya, Kveton, Szepesvári, Wen: DCM bandits: learning to rank with multiple clicks. ICML 2016.
     """

@@ -1,13 +1,16 @@
-"""Dueling bandit gradient descent: rankers at random directions from the current one, compared by who gets the clicks.
+"""Dueling bandit gradient descent: random changes of the current ranker, compared by clicks on interleaved lists.
 
-DBGD (Yue and Joachims, ICML 2009): one candidate w + δu, u a random unit vector; its list and that of w are
-interleaved by team draft (Radlinski et al., CIKM 2008); if its team gets more clicks, w ← w + γu. MGD (Schuth et al.,
-WSDM 2016): n candidates, team-draft multileaving of all n + 1 lists, a step to the mean of the winners: of all
-candidates that got more clicks than w.
+DBGD (Yue and Joachims, ICML 2009) has one candidate w + δu, where u is a random unit vector. Its list and that of w are
+interleaved by team draft (Radlinski et al., CIKM 2008). If the candidate's team gets more clicks, w ← w + γu. MGD
+(Schuth et al., WSDM 2016) has n candidates and multileaves all n + 1 lists by team draft. It takes a step in the mean
+direction of the winners, which are all candidates that got more clicks than w.
 
-Where the papers leave a choice: in a draft, rankers pick in rounds, each round in a fresh random order; the released
-code's common prefix of all lists, which it gives to nobody, is not taken out. Ties of scores are broken at random,
-alike for all rankers of a step. A ranker's parameters are taken as one flat vector, so any ``(init, apply)`` works.
+Where the papers leave a choice:
+
+- In a draft, rankers pick in rounds, each round in a new random order. The released code assigns the common prefix of
+  all lists to no ranker; here the prefix is drafted like the rest.
+- Ties of scores are broken at random, in the same way for all rankers of a step.
+- A ranker's parameters are taken as one flat vector, so any ``(init, apply)`` works.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -26,7 +29,7 @@ from jaxrank.policies._online import best_of_shuffled, documents, merge, shuffle
 class DuelingState(NamedTuple):
     weights: Array  # float[parameters], w
     directions: Array  # float[n, parameters], u of the next list's candidates
-    turns: Array  # int32[K], which ranker fills each of its positions; 0 is w
+    turns: Array  # int32[K], the ranker that fills each position of the next list; 0 is w
 
 
 @pytree
@@ -35,8 +38,8 @@ class MGD:
 
     Args:
       num_candidates: n.
-      distance: δ, how far from w the candidates are.
-      learning_rate: γ, the step.
+      distance: δ, the distance of the candidates from w.
+      learning_rate: γ, the length of the step.
       ranker: what scores documents, any ``(init, apply)``.
 
     Reference: Schuth, Oosterhuis, Whiteson, de Rijke: Multileave gradient descent for fast online learning to rank.
@@ -71,15 +74,15 @@ class MGD:
         return self._next(key, state.weights + self.learning_rate * mean, query.list_size)
 
     def score(self, state: DuelingState, features: Array) -> Array:
-        """float[...]: the current ranker's scores of documents [..., d]: for probes."""
+        """float[...]: the current ranker's scores of documents [..., d], for probes."""
         return self._apply(state.weights, features)
 
     def weights(self, state: DuelingState) -> Array:
-        """float[n]: all parameters of the current ranker: for probes."""
+        """float[n]: all parameters of the current ranker, for probes."""
         return state.weights
 
     def _next(self, key: Key, weights: Array, list_size: int) -> DuelingState:
-        """Draws the candidates and the draft of the next list."""
+        """Draws the directions of the candidates and the turns of the draft, for the next list."""
         direction_key, turn_key = jax.random.split(key)
         directions = jax.random.normal(direction_key, (self.num_candidates, weights.shape[0]))
         directions /= jnp.linalg.norm(directions, axis=1, keepdims=True)
@@ -97,8 +100,8 @@ class DBGD(MGD):
     """DBGD: a step towards the candidate if it won an interleaved comparison. MGD with one candidate.
 
     Args:
-      distance: δ, how far from w the candidate is.
-      learning_rate: γ, the step.
+      distance: δ, the distance of the candidate from w.
+      learning_rate: γ, the length of the step.
       ranker: what scores documents, any ``(init, apply)``.
 
     Reference: Yue, Joachims: Interactively optimizing information retrieval systems as a dueling bandits problem.
@@ -109,7 +112,7 @@ class DBGD(MGD):
 
 
 def draft_turns(key: Key, num_rankers: int, list_size: int) -> Array:
-    """int32[K]: who picks at each position: rounds of all rankers, each in a fresh random order."""
+    """int32[K]: the ranker that picks at each position: rounds of all rankers, each in a new random order."""
     rounds = -(-list_size // num_rankers)
     words = jax.random.bits(key, (rounds, num_rankers), jnp.uint32)
     return jnp.argsort(words, axis=1).reshape(-1)[:list_size].astype(jnp.int32)

@@ -1,7 +1,7 @@
 """Cascading bandits with features: one ridge regression, one greedy list, several feature maps φ(a | S).
 
-φ(a | S) is the feature of item a under the items S above it. Some coordinates are modular, φ_j = f_a(j); the others
-are covered, φ_j = Δ_j(f_a | S) = f_a(j)·Π_{b ∈ S} (1 − f_b(j)) (``jaxrank.core.topics``):
+φ(a | S) is the feature vector of item a below the items S. Some of its coordinates are modular, φ_j = f_a(j); the
+others are covered, φ_j = Δ_j(f_a | S) = f_a(j)·Π_{b ∈ S} (1 − f_b(j)) (``jaxrank.core.topics``):
 
 ====================================  ===========================  ==========
 policy                                f                            covered
@@ -13,15 +13,15 @@ CascadeLSB                            x, the topics                all
 CascadeHybrid                         [x, z]                       those of x
 ====================================  ===========================  ==========
 
-O = I + Σ φφᵀ and b = Σ φ·click over the observed items, down to and including the first click or all without one, give
-ŵ = O⁻¹b. The list is built from the top: the next item is the one of the highest φᵀŵ + γ·sqrt(φᵀO⁻¹φ), or, by Thompson
-sampling, of the highest φᵀw̃ for one w̃ ~ N(ŵ, γ²·O⁻¹) a step.
+O = I + Σ φφᵀ and b = Σ φ·click, summed over the observed items, give ŵ = O⁻¹b. The observed items are those down to and
+including the first click, or all if there is no click. The list is built from the top: the next item is the one with
+the highest φᵀŵ + γ·sqrt(φᵀO⁻¹φ) or, in Thompson sampling, the highest φᵀw̃ for one sample w̃ ~ N(ŵ, γ²·O⁻¹) a step.
 
 CascadeHybrid's H, M, B, u and y (its Algorithm 1, eq. 11 to 14) are this regression by block inversion; the tests
 compare with the literal algorithm. Where the papers leave a choice:
 
-- Scores within a millionth of the highest are equal, and one of these items is taken at random: at the first step all
-  items of normalised features are equal, and what tells them apart is rounding.
+- Scores within a millionth of the highest count as equal, and one of these items is taken at random. At the first step
+  all items of normalised features have the same score, and only rounding errors tell them apart.
 - CascadeLinUCB's paper caps its index at 1; here, as in CascadeHybrid's experiments, it is not capped.
 - The papers' learning rate is 1: the ridge is I, whatever the noise.
 """
@@ -40,18 +40,18 @@ from jaxrank.core.ridge import Ridge
 from jaxrank.core.topics import coverage_gains
 from jaxrank.core.types import Array, Key, Query
 
-_TIE = 1e-6  # of the highest score
+_TIE = 1e-6  # relative to the highest score
 
 
 class FeatureMap(NamedTuple):
     """φ(a | S) of all items."""
 
     features: Array  # float[p, L], f
-    num_covered: int  # the first so many coordinates are covered, the others modular
+    num_covered: int  # the number of covered coordinates, which come first; the others are modular
 
 
 class LinearCascade:
-    """The core: the greedy list of a feature map, and the regression on what was observed."""
+    """The common part: the greedy list of a feature map, and the regression on the observed items."""
 
     gamma: Any
 
@@ -85,7 +85,7 @@ class LinearCascade:
 
 @pytree
 class CascadeLinUCB(LinearCascade):
-    """CascadeLinUCB: optimism on a linear model of relevance.
+    """CascadeLinUCB: upper confidence bounds on a linear model of relevance.
 
     Args:
       gamma: γ, how much to explore.
@@ -124,7 +124,7 @@ class CascadeLinTS(LinearCascade):
 
 @pytree
 class CascadeLSB(LinearCascade):
-    """CascadeLSB: optimism on a linear model of the gain in topic coverage.
+    """CascadeLSB: upper confidence bounds on a linear model of the gain in topic coverage.
 
     Args:
       gamma: γ, how much to explore.
@@ -148,7 +148,7 @@ class CascadeHybrid(LinearCascade):
 
     Args:
       gamma: γ, how much to explore.
-      exploration: "ucb", the paper's, or "ts", Thompson sampling, its future work.
+      exploration: "ucb", as in the paper, or "ts", Thompson sampling, which the paper leaves for future work.
 
     Reference: Li, Feng, de Rijke: A contextual-bandit approach to online learning to rank for relevance and diversity.
     arXiv:1912.00508, 2019.
@@ -169,7 +169,7 @@ class CascadeHybrid(LinearCascade):
 
 
 def _item_features(policy: Any, query: Query, topics: bool, relevance: bool = True) -> Array:
-    """float[p, L]: [x, z] or one of the two."""
+    """float[p, L]: the items' topics x, relevance features z, or both, [x, z]."""
     parts = [("topics", query.topics)] * topics + [("features", query.features)] * relevance
     for name, part in parts:
         if part is None:
@@ -187,19 +187,19 @@ def sample_weights(key: Key, state: Ridge, gamma: Array) -> Array:
 
 
 def _linear(weights: Array, items: FeatureMap) -> Callable[[Array], Array]:
-    """φ(a | S)ᵀw of every item, as a function of what S leaves uncovered [num_covered]."""
+    """φ(a | S)ᵀw of every item, as a function of the part of each topic that S leaves uncovered [num_covered]."""
     c = items.num_covered
     modular = _dot(weights[c:], items.features[c:])
     return lambda uncovered: modular + _dot(weights[:c] * uncovered, items.features[:c])
 
 
 def _optimism(state: Ridge, items: FeatureMap, gamma: Array) -> Callable[[Array], Array]:
-    """φᵀŵ + γ·sqrt(φᵀO⁻¹φ) of every item, as a function of what S leaves uncovered [num_covered].
+    """φᵀŵ + γ·sqrt(φᵀO⁻¹φ) of every item, as a function of the part that S leaves uncovered [num_covered].
 
-    With φ = s ⊙ f, where s is 1 in modular coordinates, φᵀO⁻¹φ = Σ_{i ≤ j} (2 − 1{i = j})·O⁻¹_ij·s_i·s_j · f_i·f_j: a
-    product of a vector with a matrix [pairs, L] of items alone, so that many lanes are one matrix product. It replaces
-    f·diag(s)·O⁻¹·diag(s)·f, a product [L, p]·[p, p] a lane of twice the work (benchmarks/linear.py). Pairs of modular
-    coordinates do not depend on S.
+    With φ = s ⊙ f, where s is 1 in modular coordinates, φᵀO⁻¹φ = Σ_{i ≤ j} (2 − 1{i = j})·O⁻¹_ij·s_i·s_j · f_i·f_j.
+    This is the product of a vector with a matrix [pairs, L] that depends only on the items, so that many lanes make one
+    matrix product. It replaces f·diag(s)·O⁻¹·diag(s)·f, a product [L, p]·[p, p] in each lane, of twice the work
+    (benchmarks/linear.py). Pairs of modular coordinates do not depend on S.
     """
     c, p = items.num_covered, items.features.shape[0]
     first, second = np.triu_indices(p)  # those with a covered coordinate come first
@@ -221,13 +221,13 @@ def _optimism(state: Ridge, items: FeatureMap, gamma: Array) -> Callable[[Array]
 
 
 def _greedy(score: Callable[[Array], Array], items: FeatureMap, words: Array, list_size: int) -> Array:
-    """int32[K]: lines 7 to 17 of Algorithm 1; equal scores by the larger word."""
+    """int32[K]: lines 7 to 17 of CascadeHybrid's Algorithm 1; of equal scores, that of the larger word."""
     c, num_items = items.num_covered, items.features.shape[1]
-    index = np.uint32(2 ** (num_items - 1).bit_length() - 1)  # the last bits of a word make room for its item
+    index = np.uint32(2 ** (num_items - 1).bit_length() - 1)  # the lowest bits of a word hold its item's number
     tagged = (words & ~index) | jnp.arange(num_items, dtype=jnp.uint32)
     constant = None if c else score(jnp.ones(0))
 
-    def place(carry, _):
+    def place(carry: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], Array]:
         uncovered, free = carry
         scores = jnp.where(free, score(uncovered) if constant is None else constant, -jnp.inf)
         highest = jnp.max(scores)

@@ -1,17 +1,17 @@
 """PairRank: explore only the pairs of documents whose order is uncertain (Jia et al., WWW 2021, Algorithm 1).
 
-The ranker is a single-layer RankNet, P(i ≻ j) = σ(x_ijᵀθ), x_ij = x_i − x_j. A pair is certain if
-σ(x_ijᵀθ̂) − α·‖x_ij‖ > 1/2 in the norm of M⁻¹ (line 3 misprints M), M = λI + Σ x_ij x_ijᵀ over all pairs so far.
+The ranker is a single-layer RankNet, P(i ≻ j) = σ(x_ijᵀθ) with x_ij = x_i − x_j. A pair is certain if
+σ(x_ijᵀθ̂) − α·‖x_ij‖ > 1/2, in the norm of M⁻¹ (line 3 misprints M), where M = λI + Σ x_ij x_ijᵀ over all pairs so far.
 
-Blocks (lines 5–6, Definition 2) need no graph search: a certain pair agrees with the order of the scores, and whatever
-scores between two members of a block belongs to it, so blocks are runs of the documents sorted by score, with a
-boundary after p iff every pair (i ≤ p < j) is certain. All widths at once are G = X M⁻¹ Xᵀ,
-‖x_ij‖² = G_ii + G_jj − 2G_ij.
+Blocks (lines 5–6, Definition 2) need no graph search. A certain pair agrees with the order of the scores, and a
+document whose score is between those of two members of a block belongs to the block. So blocks are runs of the
+documents sorted by score, with a boundary after place p if and only if every pair of places i ≤ p < j is certain. With
+G = X M⁻¹ Xᵀ, all widths are computed at once: ‖x_ij‖² = G_ii + G_jj − 2G_ij.
 
 Where the paper leaves a choice:
 
-- Feedback: users examine positions down to one past the last click. The pairs are those of the disjoint neighbouring
-  positions (1, 2), (3, 4), … with different clicks; both documents must be there.
+- Feedback: users are taken to examine positions down to one below the last click. The pairs are those of the disjoint
+  neighbouring positions (1, 2), (3, 4), … of which exactly one was clicked; padding forms no pairs.
 - α is a constant by default, 0.1 as in the released code. Lemma 1's α_t has the factor k_μ/c_μ, which for features in
   [0, 1]^d is of the order of exp(√d): with it no pair ever becomes certain in practice.
 - θ̂ is the minimiser of eq. 1 over all pairs so far, up to the approximations that ``_pairwise_estimate`` explains.
@@ -44,19 +44,20 @@ class PairRankState(NamedTuple):
 
 @pytree
 class PairRank:
-    """PairRank: divide and conquer; random lists within the blocks of uncertain order.
+    """PairRank: divide and conquer; documents are in random order within blocks of uncertain order.
 
     Args:
-      exploration: "random" shuffles every block (PairRank_R); "conservative" keeps the certain orders within blocks
-        too (PairRank_C): each position takes a uniform choice of the documents with no certain predecessor left.
-      confidence: "constant" for α itself, "lemma1" for α_t of Lemma 1.
+      exploration: "random" shuffles every block (PairRank_R); "conservative" also keeps the certain orders within
+        blocks (PairRank_C): each position gets, uniformly chosen, a document with no certain predecessor left.
+      confidence: "constant" for ``alpha``, "lemma1" for α_t of Lemma 1.
       alpha: the constant α.
-      regularization: λ. The released code minimises the mean of the losses plus 0.1·‖θ‖², which is λ = 0.2 for every
-        pair so far; of a constant 0.1, 1, 10 and 100, 10 had the best cNDCG in 600 steps on a sample of MSLR-WEB.
+      regularization: λ. The released code minimises the mean of the losses plus 0.1·‖θ‖², which is λ = 0.2 times the
+        number of pairs so far. Of the constants 0.1, 1, 10 and 100, 10 had the best cNDCG in 600 steps on a sample of
+        MSLR-WEB.
       delta: δ₁ of Lemma 1; 1/T by default (Theorem 1).
       norm_bound: Q of Lemma 1, an upper bound on ‖θ‖. Its R is 1/2, and ‖x_ij‖ ≤ √d.
-      window: the number of steps whose pairs are stored, K/2·d numbers a step, rounded up to a multiple of 64. The
-        estimate approximates older pairs.
+      window: the number of steps whose pairs are stored, K/2·d numbers for each step; rounded up to a multiple of 64.
+        The estimate approximates older pairs.
       horizon: T of the default δ₁; the number of steps of the run by default.
 
     Reference: Jia, Wang, Guo, Wang: PairRank: online pairwise learning to rank by divide-and-conquer. WWW 2021.
@@ -98,7 +99,7 @@ class PairRank:
         return PairRankState(add_pairs(state.estimate, pairs, query.step, self.regularization))  # lines 9–10
 
     def score(self, state: PairRankState, features: Array) -> Array:
-        """float[...]: scores of documents [..., d]: for probes."""
+        """float[...]: scores of documents [..., d], for probes."""
         return features @ state.estimate.theta
 
     def weights(self, state: PairRankState) -> Array:
@@ -106,7 +107,7 @@ class PairRank:
         return state.estimate.theta
 
     def block_numbers(self, state: PairRankState, query: Query) -> Array:
-        """int32[L]: the block of each document, 0 on top: for probes."""
+        """int32[L]: the number of each document's block, 0 for the top one, for probes."""
         features, mask = documents(query, self)
         scores, alpha = self.score(state, features), self._alpha(state, features.shape[1])
         certain = certain_orders(scores, widths(features, state.estimate.m_inverse), alpha, mask)
@@ -119,6 +120,8 @@ class PairRank:
         steepest = 1 / 4  # k_μ
         z = self.norm_bound * jnp.sqrt(float(num_features))
         flattest = jax.nn.sigmoid(z) * jax.nn.sigmoid(-z)  # c_μ
+        if self.delta is None and self.horizon is None:
+            raise ValueError("PairRank.horizon must be given outside of simulate, which knows it; got None")
         delta = 1 / self.horizon if self.delta is None else self.delta
         noise = jnp.sqrt(0.25 * (state.estimate.log_det - 2 * jnp.log(delta)))
         return 2 * steepest / flattest * (noise + jnp.sqrt(self.regularization) * self.norm_bound)

@@ -6,11 +6,11 @@ over every unclicked one d_l that was examined, and the ranker takes the step
     θ ← θ + η·Σ ρ(k, l)·∇P(d_k ≻ d_l),    P(d_k ≻ d_l) = exp f_k / (exp f_k + exp f_l),
     ρ(k, l) = P(R*) / (P(R) + P(R*)),
 
-where R* is R with d_k and d_l exchanged: preferences that were easy to come by because of where the documents stood
-count less.
+where R* is R with d_k and d_l exchanged. The weight ρ is low for preferences that the documents' positions in R made
+likely.
 
-Where the paper leaves a choice: examined is down to one past the last click, as in PairRank and in the released code;
-the released code's decay of the learning rate (0.9999977 a step) is left to ``optimizer``.
+Where the paper leaves a choice: documents down to one below the last click count as examined, as in PairRank and in the
+released code. The released code's decay of the learning rate (0.9999977 a step) is left to ``optimizer``.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ from jaxrank.policies._online import GradientRanker, RankerState, documents, pre
 
 @pytree
 class PDGD(GradientRanker):
-    """PDGD: Plackett–Luce lists, and a gradient from debiased pairs.
+    """PDGD: lists from the Plackett–Luce model, and a gradient from debiased pairs.
 
     Args:
       learning_rate: η.
@@ -56,12 +56,13 @@ class PDGD(GradientRanker):
 
 
 def pair_weights(scores: Array, ranking: Array) -> Array:
-    """float[K, K]: ρ(k, l)·P(d_k ≻ d_l)·P(d_l ≻ d_k), from all scores [L] and a list [K]: what ∇(f_k − f_l) gets.
+    """float[K, K]: the weights ρ(k, l)·P(d_k ≻ d_l)·P(d_l ≻ d_k) of ∇(f_k − f_l), from all scores [L] and a list [K].
 
-    P(R) is a product over positions of exp f(R_i) / D_i, D_i the sum over what is not placed above i. The exchange of
-    positions a < b leaves the numerators alone and turns D_i, a < i ≤ b, into D_i + exp f_a − exp f_b.
+    P(R) is a product over positions of exp f(R_i) / D_i, where D_i is the sum over all documents that are not above i.
+    The exchange of positions a < b does not change the numerators, and turns D_i, a < i ≤ b, into
+    D_i + exp f_a − exp f_b.
     """
-    worth = jnp.exp(scores - jnp.max(scores))  # of all documents, 0 where there is none
+    worth = jnp.exp(scores - jnp.max(scores))  # exp f of all documents, up to a factor; 0 for padding
     placed = worth[ranking]
     rest = jnp.sum(worth.at[ranking].set(0))
     remaining = jnp.cumsum(placed[::-1])[::-1] + rest  # D_i
@@ -71,9 +72,9 @@ def pair_weights(scores: Array, ranking: Array) -> Array:
     position = jnp.arange(K)
     for i in range(1, K):
         between = (position[:, None] < i) & (i <= position[None, :])
-        exchanged = jnp.maximum(remaining[i] + upper - lower, jnp.maximum(upper, 1e-37))  # not below, by rounding
+        exchanged = jnp.maximum(remaining[i] + upper - lower, jnp.maximum(upper, 1e-37))  # ≥ upper but for rounding
         odds = jnp.where(between, odds * (remaining[i] / exchanged), odds)
-    odds = jnp.where(position[:, None] < position[None, :], odds, odds.T)  # an exchange has no direction
+    odds = jnp.where(position[:, None] < position[None, :], odds, odds.T)  # an exchange is symmetric
     difference = scores[ranking][:, None] - scores[ranking][None, :]
     known = jnp.isfinite(difference)
     slope = jax.nn.sigmoid(jnp.where(known, difference, 0)) * jax.nn.sigmoid(jnp.where(known, -difference, 0))

@@ -1,18 +1,19 @@
 """PBM-UCB, PBM-TS and PBM-PIE: bandits for the position-based model with known examination (Lagrée et al., NIPS 2016).
 
 Item k was shown N_{k,l} times at position l and clicked S_{k,l} times there; S_k and N_k are the sums over l, and
-Ñ_k = Σ_l χ_l·N_{k,l} is how often it was examined, in expectation. Then S_k/Ñ_k estimates its attraction θ_k.
+Ñ_k = Σ_l χ_l·N_{k,l} is the expected number of times it was examined. Then S_k/Ñ_k estimates its attraction θ_k.
 
 Where the paper leaves a choice:
 
-- It numbers positions by examination, highest first. Fitted χ need not fall with the position, so here the l-th best
-  item goes to the l-th most examined position, and "the last position" is the least examined one.
+- The paper numbers positions by examination, highest first. Fitted χ need not decrease with the position, so here the
+  l-th best item goes to the l-th most examined position, and "the last position" is the least examined one.
 - δ_t = (1 + ε)·log t for PBM-UCB and for PBM-PIE. The paper's PBM-PIE has log T of the horizon instead of log t.
 - The paper starts PBM-PIE by showing every item at every position. Here PBM-UCB and PBM-PIE put items that were never
-  examined (Ñ_k = 0) first, ties at random, so that ⌈L/K⌉ steps show them all. PBM-TS starts from a uniform prior.
+  examined (Ñ_k = 0) first, with ties broken at random, so that ⌈L/K⌉ steps show them all. PBM-TS starts from a uniform
+  prior.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +35,9 @@ class PositionBasedState(NamedTuple):
 
 @pytree
 class _PositionBased:
-    """What was shown and clicked where, and who knows χ."""
+    """The common part: the counts by position and item, and χ."""
+
+    per_item: ClassVar[bool] = True
 
     examination: Any = array(ndim=1, check=probability, default=None)
 
@@ -84,13 +87,13 @@ class _Optimistic(_PositionBased):
 
 @pytree
 class PBMUCB(_Optimistic):
-    """PBM-UCB: optimism about S_k/Ñ_k.
+    """PBM-UCB: an upper confidence bound on the attraction, around S_k/Ñ_k.
 
     U_k(t) = S_k/Ñ_k + sqrt(N_k/Ñ_k)·sqrt(δ_t / (2·Ñ_k)) with δ_t = (1 + ε)·log t.
 
     Args:
       examination: χ [K]. By default that of the environment's users.
-      epsilon: ε ≥ 0. The regret bound asks for some ε > 0 and is proportional to 1 + ε: 0.01 costs 1 %.
+      epsilon: ε ≥ 0. The regret bound requires ε > 0 and is proportional to 1 + ε: 0.01 costs 1 %.
 
     Reference: Lagrée, Vernade, Cappé: Multiple-play bandits in the position-based model. NIPS 2016.
     """
@@ -109,15 +112,15 @@ class PBMUCB(_Optimistic):
 
 @pytree
 class PBMPIE(_Optimistic):
-    """PBM-PIE: plays the leaders, and tries at the last position who may be better than the last of them.
+    """PBM-PIE: shows the leaders, and explores items that may be better than the last leader at the last position.
 
-    The leaders are the K items of the highest S_k/Ñ_k, and c is that of the last of them. The candidates are the
-    others with U_k(t) ≥ c. If there are any, a random one takes the last position with probability 1/2. Here
+    The leaders are the K items of the highest S_k/Ñ_k, and c is the S_k/Ñ_k of the last of them. The candidates are the
+    other items with U_k(t) ≥ c. If there are any, a random one takes the last position with probability 1/2. Here
 
       U_k(t) = sup{q in [θ_k, 1] : Φ_k(q) ≤ δ_t},   Φ_k(q) = Σ_l N_{k,l}·d(S_{k,l}/N_{k,l}, χ_l·q)
 
     for the Bernoulli divergence d, with θ_k the minimum of Φ_k, and U_k(t) = θ_k if Φ_k exceeds δ_t everywhere. As Φ_k
-    is convex, U_k(t) ≥ c if and only if c ≤ θ_k or Φ_k(c) ≤ δ_t: no root has to be found.
+    is convex, U_k(t) ≥ c if and only if c ≤ θ_k or Φ_k(c) ≤ δ_t, so that U_k(t) need not be computed.
 
     Args:
       examination: χ [K]. By default that of the environment's users.
@@ -131,7 +134,7 @@ class PBMPIE(_Optimistic):
         words = jax.random.bits(key, (L + 1,), jnp.uint32)  # for ties, and one for the explorer
         estimate = _estimate(state, chi)
         leaders = lane_vector(top_items(estimate, K, words[:L]))
-        if K == L:  # no one else is there
+        if K == L:  # every item is a leader
             return leaders
         leads = jnp.any(leaders[:, None] == jnp.arange(L)[None, :], axis=0)
         candidate = ~leads & self._may_reach(lookup(estimate, leaders[-1]), state, chi, step)
@@ -140,7 +143,7 @@ class PBMPIE(_Optimistic):
         return jnp.where(explore & (jnp.arange(K) == K - 1), explorer, leaders)
 
     def _may_reach(self, c: Array, state: PositionBasedState, chi: Array, step: Array) -> Array:
-        """bool[L]: is U_k(t) ≥ c? Not for c > 1, where no attraction is."""
+        """bool[L]: is U_k(t) ≥ c? Never for c > 1, as an attraction is at most 1."""
         clicks, skips = state.clicks.astype(float), (state.shown - state.clicks).astype(float)
         p = (jnp.minimum(c, 1) * chi)[:, None]  # χ_l·c
         rising = _over_positions(clicks) - _over_positions(skips * p / jnp.maximum(1 - p, 1e-30))  # −c·Φ'(c)
@@ -168,7 +171,7 @@ class PBMTS(_PositionBased):
 
 
 def _over_positions(terms: Array) -> Array:
-    """[L]: the sum of terms [K, L]; writing these out first is twice as fast as fusing them into it."""
+    """[L]: the sum of terms [K, L] over positions; storing the terms first is twice as fast as fusing them into it."""
     return ordered_sum(lane_vector(terms))
 
 
@@ -184,7 +187,7 @@ def _estimate(state: PositionBasedState, chi: Array) -> Array:
 
 
 def _examination_rank(chi: Array) -> Array:
-    """int32[K]: how many positions come before each by examination, the upper one first if they are equal."""
+    """int32[K]: each position's rank by examination, 0 for the most examined; of equal ones, the upper comes first."""
     position = jnp.arange(chi.shape[0])
     more, equal = chi[:, None] > chi[None, :], chi[:, None] == chi[None, :]
     return jnp.sum(more | (equal & (position[:, None] < position[None, :])), axis=0, dtype=jnp.int32)

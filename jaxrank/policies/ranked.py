@@ -1,21 +1,23 @@
 """Ranked bandits: one multi-armed bandit per position (Radlinski, Kleinberg, Joachims, ICML 2008, Algorithm 2).
 
-The bandit of position k proposes an item. If it is already shown above k, a random item that is not takes its place,
-and the bandit gets reward 0 for its proposal; else its reward is the click at k. Bandits know nothing of each other.
+The bandit of position k proposes an item. If the item is already shown above k, it is replaced by a random item that is
+not, and the bandit gets reward 0 for its proposal. Otherwise the reward is the click at k. Bandits know nothing of each
+other.
 
 Where the paper leaves a choice:
 
 - Its "arbitrary document" that replaces a proposal is drawn uniformly from those not shown above k.
 - Exp3 is that of Auer et al. (SIAM Journal on Computing, 2002), with γ from Corollary 3.2 for a reward of at most T.
-  Weights are kept as logarithms, relative to the largest of the position, so that they neither overflow nor stall.
+  Weights are kept as logarithms relative to the largest weight of the position, so that they neither overflow nor stop
+  changing for lack of precision.
 - UCB1 is that of Auer, Cesa-Bianchi and Fischer (Machine Learning, 2002), ŵ + sqrt(2·log t / n). KL-UCB has the level
-  of CascadeKL-UCB, log t + 3·log log t. Both propose every item once first, and break ties at random.
-- What a bandit proposed cannot be read off a list in which it was replaced, so the proposals of step t + 1 are drawn at
-  the end of step t and kept. A position's item was replaced if and only if it differs from the proposal.
+  of CascadeKL-UCB, log t + 3·log log t. Both first propose every item once, and break ties at random.
+- A list does not show a proposal that was replaced. So the proposals for step t + 1 are drawn at the end of step t and
+  kept in the state. A proposal was replaced if and only if it differs from the item at its position.
 """
 
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -30,14 +32,15 @@ from jaxrank.policies.cascade import kl_ucb, ucb1
 
 
 def _fill_in(key: Key, proposals: Array, num_items: int) -> Array:
-    """int32[K]: the proposals [K], from the top; a random item not shown yet instead of one that is.
+    """int32[K]: the list of the proposals [K], in which a random item replaces a proposal that is shown above.
 
-    One random order of the items serves all positions: whatever was shown, those left are in random order.
+    One random order of the items serves all positions: whichever items are shown, the remaining ones are in random
+    order.
     """
     items = jnp.arange(num_items, dtype=jnp.int32)
     words = (jax.random.bits(key, (num_items,), jnp.uint32) >> 1).astype(jnp.int32)
     low_bits = (1 << num_items.bit_length()) - 1
-    order = lane_vector((words & ~low_bits) | items)  # of an item not shown yet, no two the same; −1 of one shown
+    order = lane_vector((words & ~low_bits) | items)  # the items' random order, no two alike; −1 for an item shown
     ranking: list[Array] = []
     for proposal in proposals:
         shown_above = reduce(jnp.logical_or, (proposal == item for item in ranking), jnp.bool_(False))
@@ -47,17 +50,19 @@ def _fill_in(key: Key, proposals: Array, num_items: int) -> Array:
 
 
 def _rewards(proposals: Array, ranking: Array, clicks: Array) -> Array:
-    """bool[K]: the click, if the position's item is the one its bandit proposed."""
+    """bool[K]: the click, if the position shows the item that its bandit proposed; otherwise false."""
     return clicks & (ranking == proposals)
 
 
 def _chosen(proposals: Array, num_items: int) -> Array:
-    """bool[K, L]: the arm that each bandit pulled."""
+    """bool[K, L]: is this the arm that the position's bandit pulled?"""
     return lane_vector(proposals)[:, None] == jnp.arange(num_items)[None, :]
 
 
 class _RankedBandits:
-    """Shows what the bandits have proposed."""
+    """The common part: the list of what the bandits have proposed."""
+
+    per_item: ClassVar[bool] = True
 
     def rank(self, key: Key, state: "Exp3State | RankedState", query: Query) -> Array:
         return _fill_in(key, state.proposals, query.num_items)
@@ -66,12 +71,12 @@ class _RankedBandits:
 class Exp3State(NamedTuple):
     log_weights: Array  # float32[K, L], log w of each position's bandit, the largest at 0
     proposals: Array  # int32[K], what the bandits propose at the next step
-    probability: Array  # float32[K], with which they proposed it
+    probability: Array  # float32[K], the probability with which they proposed it
 
 
 @pytree
 class RankedExp3(_RankedBandits):
-    """Ranked bandits with Exp3: for rewards that change as the bandits above learn.
+    """Ranked bandits with Exp3, which allows for rewards that change as the bandits above learn.
 
     p = (1 − γ)·w / Σw + γ/L, and after reward r of the proposal i: w_i ← w_i·exp(γ·(r / p_i) / L).
 
@@ -95,7 +100,7 @@ class RankedExp3(_RankedBandits):
         return self._propose(key, state.log_weights + jnp.where(_chosen(state.proposals, L), gain[:, None], 0))
 
     def statistics(self, state: Exp3State) -> dict[str, Array]:
-        """log w of every position and item, the largest of a position at 0, and the proposals of the next step."""
+        """log w of every position and item, where the largest of a position is 0, and the next step's proposals."""
         return {"log_weights": state.log_weights, "proposals": state.proposals}
 
     def _propose(self, key: Key, log_weights: Array) -> Exp3State:
@@ -107,7 +112,7 @@ class RankedExp3(_RankedBandits):
         weights = lane_vector(jnp.exp(log_weights))
         total = lane_vector(reduce(jnp.add, (weights[:, i] for i in items)))
 
-        # Of the uniform's two sides, Σ_{j ≤ i} p_j ≤ u, both times Σw.
+        # The proposal is the number of items i with Σ_{j ≤ i} p_j ≤ u, for a uniform u; both sides are taken times Σw.
         target = jax.random.uniform(key, (K,)) * total
         up_to, proposals = jnp.zeros(K), jnp.zeros(K, jnp.int32)
         for i in items[:-1]:
@@ -121,19 +126,19 @@ class RankedExp3(_RankedBandits):
         if self.gamma is not None:
             return self.gamma
         if self.horizon is None:
-            raise ValueError("RankedExp3.horizon must be given outside of simulate, which knows it; got None")
+            raise ValueError("RankedExp3.horizon must be given outside of simulate, which fills it in; got None")
         L = jnp.asarray(num_items, float)
         return jnp.minimum(1, jnp.sqrt(L * jnp.log(L) / ((jnp.e - 1) * self.horizon)))
 
 
 class RankedState(NamedTuple):
     pulls: Array  # int32[K, L], how often each position's bandit proposed each item
-    rewards: Array  # int32[K, L], and was rewarded for it
+    rewards: Array  # int32[K, L], how often it was rewarded for that
     proposals: Array  # int32[K], what the bandits propose at the next step
 
 
 class _RankedIndex(_RankedBandits):
-    """Ranked bandits whose bandits pull the arm of the highest index."""
+    """Ranked bandits in which each bandit pulls the arm of the highest index."""
 
     def _index(self, rewards: Array, pulls: Array, step: Array) -> Array:
         """float[K, L]."""
@@ -149,7 +154,7 @@ class _RankedIndex(_RankedBandits):
         return self._propose(key, state.pulls + chosen, state.rewards + rewarded, query.step + 1)
 
     def statistics(self, state: RankedState) -> dict[str, Array]:
-        """Pulls and rewards of every position and item, and the proposals of the next step."""
+        """Pulls and rewards of every position and item, and the next step's proposals."""
         return state._asdict()
 
     def _propose(self, key: Key, pulls: Array, rewards: Array, step: Array) -> RankedState:
@@ -159,7 +164,7 @@ class _RankedIndex(_RankedBandits):
 
 @pytree
 class RankedUCB1(_RankedIndex):
-    """Ranked bandits with UCB1: ŵ + sqrt(2·log t / n) for the item that a position's bandit proposed n times.
+    """Ranked bandits with UCB1: ŵ + sqrt(2·log t / n) for an item that the position's bandit has proposed n times.
 
     Reference: Radlinski, Kleinberg, Joachims: Learning diverse rankings with multi-armed bandits. ICML 2008.
     """

@@ -1,13 +1,13 @@
-"""RankNet online, without any exploration and with a blind one (PairRank, Sec. 4.1).
+"""RankNet online, without exploration and with ε-greedy exploration (PairRank, Sec. 4.1).
 
 RankNet's loss of a preference of d_k over d_l is −log σ(f_k − f_l); both policies take one gradient step on the sum
 over the preferences of each list. Where PairRank's paper leaves a choice:
 
-- "The same click preference inference method in PairRank" are its independent pairs, at disjoint neighbouring
-  positions; ``pairs="all"`` takes every clicked document over every examined one without a click.
-- Ties of scores, all of them before the first click, are broken at random.
-- ε-greedy explores as the released code: each position takes, with probability ε, the next of a random permutation,
-  otherwise the next best; documents already in the list are passed over.
+- "The same click preference inference method in PairRank" is taken to mean its independent pairs, at disjoint
+  neighbouring positions. ``pairs="all"`` prefers every clicked document over every examined one without a click.
+- Ties of scores are broken at random. Before the first click, all scores of a linear ranker are equal.
+- ε-greedy explores as in the released code: with probability ε a position takes the next document of a random
+  permutation, otherwise the next best document; documents already in the list are skipped.
 """
 
 from typing import Any
@@ -34,7 +34,7 @@ from jaxrank.policies._online import (
 
 
 class _RankNet(GradientRanker):
-    """The gradient step."""
+    """The common part: the gradient step."""
 
     pairs: str
 
@@ -48,7 +48,7 @@ class _RankNet(GradientRanker):
 
 @pytree
 class SGDRankNet(_RankNet):
-    """SGD RankNet: always the best list that it knows.
+    """SGD RankNet: always shows the documents by the current ranker's scores, without exploration.
 
     Args:
       learning_rate: of the gradient step.
@@ -93,18 +93,19 @@ class EpsilonGreedy(_RankNet):
         order_key, coin_key = jax.random.split(key)
         order, coins = shuffle(order_key, mask), jax.random.uniform(coin_key, (query.list_size,))
         best = best_of_shuffled(order, self.score(state, features), mask, query.list_size)
-        # The permutation that breaks ties is not the one that explores: else exploring would often repeat the best.
+        # The permutations that break ties and that explore must differ: otherwise, if many scores are equal, exploring
+        # would often take the best document again.
         explore = shuffle(jax.random.fold_in(order_key, 1), mask)[: query.list_size]
         return merge(jnp.where(coins < self.epsilon, 1, 0), jnp.stack([best, explore]))
 
 
 @pytree
 class FixedRanker:
-    """A ranker that does not learn: for the offline bound among online policies.
+    """A ranker that does not learn, for comparing online policies with a ranker trained offline.
 
     Args:
-      params: its parameters.
-      ranker: what scores documents.
+      params: the ranker's parameters.
+      ranker: what scores documents, any ``(init, apply)``.
     """
 
     params: Any

@@ -3,20 +3,21 @@
 Where the paper leaves a choice, or this file reads differently:
 
 - G holds "i beats j" as G[i, j]; the paper writes the pair (j, i).
-- Items that are not displayed have C = 0 (line 8), also in line 10: the block that position K cuts is compared whole.
+- Items that are not displayed have C = 0 (line 8), also in line 10: if position K cuts a block, all items of the block
+  are compared.
 - S(i, j) and N(i, j) are kept as wins: the steps in which i was clicked and j was not. S is i's wins minus j's, N their
   sum, and a step changes the rows of the clicked items only.
-- G is not kept. Once i beats j they never share a block again, so S(i, j) and N(i, j) stand still and the condition
-  of line 12 keeps holding: G is always {(i, j) : N > 0, S ≥ sqrt(2·N·log(c·sqrt(N)/δ))}.
-- G has no cycles, whatever the clicks. The relations that a step finds lead from a block to a later one; those that
-  it adds lead from a clicked item to one that is not clicked, in the same block. So a cycle would stay in one block
-  and consist of new relations, but no two of those follow each other. Still, lines 3–6 peel off at most
+- G is not kept. Once i beats j they never share a block again, so S(i, j) and N(i, j) no longer change and the
+  condition of line 12 remains true: G is always {(i, j) : N > 0, S ≥ sqrt(2·N·log(c·sqrt(N)/δ))}.
+- G has no cycles, whatever the clicks. Relations that are in G before a step lead from a block to a later one. Those
+  that the step adds lead from a clicked item to one that is not clicked, in the same block. So a cycle would stay in
+  one block and consist of new relations, but no two of those follow each other. Still, lines 3–6 peel off at most
   L − 1 blocks: this ends for any G, and items on a cycle would make up one last block.
 """
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,12 +35,12 @@ _LOG_C = math.log(4 * math.sqrt(2 / math.pi) / math.erf(math.sqrt(2)))  # line 1
 class TopRankState(NamedTuple):
     wins: Array  # int32[L, L], steps in which i was clicked and j was not, while both were in one block
     block: Array  # int32[L], d − 1 for the items of P_d
-    settled: Array  # bool[], are P_1, …, P_K single items?
+    settled: Array  # bool[], does each of P_1, …, P_K have one item?
 
 
 @pytree
 class TopRank:
-    """Shows blocks of items, best block first and each in random order, and splits them as items beat others.
+    """Shows blocks of items, best block first and each in random order, and splits them when an item beats another.
 
     Item i beats j once S(i, j) ≥ sqrt(2·N(i, j)·log(c·sqrt(N(i, j))/δ)), where S counts the clicks on i minus those
     on j in the N steps in which exactly one of them was clicked while they were in the same block.
@@ -48,6 +49,8 @@ class TopRank:
       delta: δ, in (0, 1). By default 1/n for the horizon n, as in the paper's experiments.
       horizon: n. By default the number of steps of the run.
     """
+
+    per_item: ClassVar[bool] = True
 
     delta: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
@@ -79,11 +82,11 @@ class TopRank:
         return {"S": wins - losses, "N": wins + losses, "G": G, "block": state.block}
 
     def settled(self, state: TopRankState) -> Array:
-        """bool[]: is the displayed list the same for ever?
+        """bool[]: will the displayed list stay the same forever?
 
-        Yes iff P_1, …, P_K are single items. Then no displayed item shares its block with another and the others are
-        never clicked, so S, N, G and the blocks stand still. Otherwise a displayed block of two or more items is
-        shuffled now, and clicks on it can split it.
+        Yes, if and only if each of P_1, …, P_K has one item. Then no displayed item shares its block with another, and
+        the other items are never clicked, so S, N, G and the blocks no longer change. Otherwise a displayed block has
+        two or more items, which are shuffled, and clicks on them can split it.
         """
         return state.settled
 
@@ -91,12 +94,12 @@ class TopRank:
         if self.delta is not None:
             return -jnp.log(self.delta)
         if self.horizon is None:
-            raise ValueError("TopRank.horizon must be given outside of simulate, which knows it; got None")
+            raise ValueError("TopRank.horizon must be given outside of simulate, which fills it in; got None")
         return jnp.log(self.horizon.astype(float))
 
 
 class _Rows(NamedTuple):
-    """The rows of the matrix of wins that a step touches: those of the displayed items or, of a small matrix, all."""
+    """The rows of the matrix of wins that a step uses: those of the displayed items or, if the matrix is small, all."""
 
     items: Array | None  # int32[K], the displayed items; None for all rows
     clicked: Array  # bool[K] or bool[L], C of the items of these rows
@@ -115,12 +118,12 @@ class _Rows(NamedTuple):
 
     def any(self, flags: Array) -> Array:
         """bool[]: is any of the ``flags`` in these rows set?"""
-        # Left to XLA, the layout of the whole matrix makes the step 3 times as expensive.
+        # With the layout that XLA would choose for the whole matrix, the step is 3 times as expensive.
         return any_of(lane_vector(flags)) if self.items is None else jnp.any(flags)
 
 
 def _beats(wins: Array, losses: Array, log_inverse_delta: Array) -> Array:
-    """Line 12, elementwise: is the first of the pair more attractive? Never if N = 0, as then S = 0."""
+    """Line 12, elementwise: is the first item of the pair more attractive? Never if N = 0, as then S = 0."""
     s, n = wins - losses, jnp.maximum(wins + losses, 1).astype(log_inverse_delta.dtype)
     return s >= jnp.sqrt(2 * n * (_LOG_C + jnp.log(n) / 2 + log_inverse_delta))
 

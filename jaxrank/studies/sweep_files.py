@@ -1,14 +1,14 @@
 """The TOML file of a sweep, read and checked before anything runs: policies × grids × environments, as cells.
 
-    steps = 20_000                      # of each lane; the world's own number without it
+    steps = 20_000                      # of each lane; the world's own number if left out
     seeds = 5                           # repetitions of every query or user
-    metrics = ["regret", "violations"]  # the world's own without it
+    metrics = ["regret", "violations"]  # the world's own if left out
     out = "results/sweep"
 
     [[policy]]
     name = "bubblerank"                 # the other keys are its options
     grid.delta = [0.1, 0.01, 0.001]     # a number of the policy: all values side by side in one run
-    grid.doubling = [false, true]       # a switch: a run each
+    grid.doubling = [false, true]       # a switch: one run for each value
     horizon = 1_000
 
     [[policy]]
@@ -17,7 +17,7 @@
     [[environment]]
     world = "click"                     # or "topics", "letor": as in jaxrank run, with the same options
     queries = 20
-    grid.click_model = ["cm", "pbm"]    # a run each
+    grid.click_model = ["cm", "pbm"]    # one run for each value
 
 A cell is one policy, with one choice of its switches, in one environment.
 """
@@ -38,8 +38,8 @@ from jaxrank.engine.request import Request, command_default, flags
 from jaxrank.engine.task import Task, prepare
 from jaxrank.studies import worlds
 
-# What a sweep says of all its runs: the options of a request, less those about the machine. Steps and metrics are the
-# world's own unless given.
+# The options that hold for all runs of a sweep: those of a request, except those about the machine. Steps and metrics
+# are the world's own unless given.
 _OPTIONS = {flag.replace("-", "_"): field for flag, field in flags().items() if not field.metadata["of_machine"]}
 _OF_WORLD = ("steps", "metrics")
 DEFAULTS = {key: command_default(field) for key, field in _OPTIONS.items() if key not in _OF_WORLD}
@@ -174,7 +174,7 @@ def _alternatives(table: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _parted(name: str, table: dict[str, Any]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """What is fixed, and the grid."""
+    """The fixed keys of a table, and its grid."""
     fixed = dict(table)
     grid = _typed(f"{name}: grid", fixed.pop("grid", {}), dict)
     for key, values in grid.items():

@@ -1,8 +1,8 @@
 """Sweeps: every cell of a TOML file, once, in one folder, however often it is interrupted.
 
 The folder has a results file of each finished cell, manifest.json (every cell, its state, its file, its configuration),
-summary.md and a picture of each metric. A cell that has finished is not run again, one that was interrupted goes on
-from its checkpoint, one that failed is tried again; one whose configuration has changed since is refused.
+summary.md and a picture of each metric. A finished cell is not run again, and is refused if its configuration has
+changed since; an interrupted cell continues from its checkpoint; a failed cell is tried again.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _MANIFEST = "manifest.json"
 
 
 class SweepReport(NamedTuple):
-    """What a sweep has come to."""
+    """The outcome of a sweep."""
 
     out: Path
     table: str  # Markdown
@@ -55,9 +55,9 @@ def sweep(
     Args:
       config: a TOML file, as ``jaxrank.studies.sweep_files`` describes it.
       out: the folder for the files, instead of that of the config.
-      progress: say what is done, and show progress bars.
+      progress: print a line for each cell, and show progress bars.
       max_memory: as in ``simulate``.
-      checkpoint_every: likewise; an interrupted cell goes on from its checkpoint.
+      checkpoint_every: likewise; an interrupted cell continues from its checkpoint.
     """
     planned = read_sweep(config)
     folder = planned.out if out is None else Path(out)
@@ -74,7 +74,7 @@ def sweep(
             try:
                 _run(cell, folder, progress, max_memory, checkpoint_every)
                 entry |= {"state": "done", "seconds": round(time.perf_counter() - started, 3), "error": None}
-            except Exception as error:  # the other cells go on
+            except Exception as error:  # the other cells still run
                 reason = str(error).strip().split("\n")[0] or type(error).__name__
                 if not isinstance(error, ValueError):
                     reason = f"{type(error).__name__}: {reason}"
@@ -83,7 +83,7 @@ def sweep(
             if progress:
                 said = f"{entry['seconds']:.1f} s" if entry["state"] == "done" else f"failed: {entry['error']}"
                 print(f"{title}: {said}", file=sys.stderr, flush=True)
-        with contextlib.suppress(OSError):  # unless some are left
+        with contextlib.suppress(OSError):  # it stays if cells that failed have left checkpoints
             (folder / "checkpoints").rmdir()
         table = _summary(planned, folder, manifest)
     errors = {name: entry["error"] for name, entry in manifest["cells"].items() if entry["state"] == "failed"}
@@ -91,7 +91,7 @@ def sweep(
 
 
 def estimate_sweep(config: str | os.PathLike[str], max_memory: float | None = None) -> list[tuple[str, Estimate]]:
-    """What each cell will take, tried for a second each."""
+    """The estimate of each cell, from a trial of one second."""
     return [
         (
             cell.name,
@@ -124,7 +124,7 @@ def _run(cell: Cell, folder: Path, progress: bool, max_memory: float | None, eve
 
 
 def _manifest(folder: Path, planned: Sweep) -> dict[str, Any]:
-    """That of the folder, with the cells of ``planned``; cells that it no longer has stay as they are."""
+    """The manifest of the folder, with the cells of ``planned``; cells that are no longer planned stay as they are."""
     path = folder / _MANIFEST
     manifest: dict[str, Any] = {"cells": {}}
     if path.is_file():
@@ -154,7 +154,7 @@ def _refuse_changed(folder: Path, cell: Cell, before: dict[str, Any]) -> None:
     if differing:
         listing = "; ".join(f"{key} was {then!r} and is {now!r}" for key, then, now in differing)
         raise ValueError(
-            f"a finished cell must keep its configuration; in {folder}, of {cell.name!r}, {listing}: "
+            f"a finished cell must keep its configuration; for {cell.name!r} in {folder}, {listing}: "
             "choose another folder, or remove its results file and its entry in the manifest"
         )
 

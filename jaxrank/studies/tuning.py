@@ -1,8 +1,8 @@
 """Tuning a policy's continuous hyper-parameters by evolution over simulations side by side.
 
-What a policy does is not smooth in its hyper-parameters, lists are whole things. So this is an evolution strategy:
-every generation simulates a population of settings as one sweep, all under the same random numbers, and moves to the
-best of them. Settings are positive and searched on a logarithmic scale.
+A policy's results are not smooth in its hyper-parameters, because lists are discrete. So this is an evolution
+strategy: every generation simulates a population of settings as one sweep, all with the same random numbers, and moves
+towards the best of them. Settings are positive and searched on a logarithmic scale.
 
 A learnt initial list needs no evolution: expected clicks are smooth in the scores of a soft ranking
 (``scripts/examples/meta.py`` has both).
@@ -43,24 +43,24 @@ def tune(
     seed: int = 0,
     **options: Any,
 ) -> Tuned:
-    """The hyper-parameters of ``policy`` with the best mean of a metric, summed over the steps of a run.
+    """Searches for the hyper-parameters of ``policy`` with the best mean of a metric, summed over the steps of a run.
 
     A generation draws log-normal settings around a centre, in pairs that mirror each other; the centre moves to the
     weighted mean of the better half (weights falling with the logarithm of the rank, as in CMA-ES), and the spread of
-    each hyper-parameter to theirs, by half.
+    each hyper-parameter moves halfway to theirs.
 
     Args:
       policy: where to start.
-      environment: what to tune in: training queries or users. Hold others out to see what it is worth.
+      environment: where to tune: training queries or users. Hold out others to measure the gain.
       num_steps: of each simulation.
       names: hyper-parameters, scalar leaves of the policy; a mapping starts each at a value of its own.
       metric: a metric of the environment.
-      maximize: is more of it better?
-      num_generations: of simulations, one after the other.
-      population: settings in each, side by side; an even number.
+      maximize: whether more of it is better.
+      num_generations: the number of generations, simulated one after the other.
+      population: the number of settings in a generation, simulated side by side; even.
       spread: standard deviation of the logarithms in the first generation.
       num_seeds: repetitions of every instance in each simulation.
-      seed: of the search. Generations have random numbers of their own, settings within one share them.
+      seed: of the search. Each generation has its own random numbers, which all its settings share.
       options: of ``simulate``.
 
     Reference: Hansen: The CMA evolution strategy: a tutorial. arXiv:1604.00772, 2016.

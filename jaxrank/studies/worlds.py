@@ -1,7 +1,7 @@
 """Worlds by name: what the command line runs policies in.
 
-``make_world("letor", policies, data=…)`` is a pure function from options to an environment, and to what one would run
-and measure there unless told otherwise.
+``make_world("letor", policies, data=…)`` is a pure function from options to an environment, and to what is run and
+measured there by default.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ from jaxrank.learning.probes import OfflineNDCG
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
 from jaxrank.policies.linear_cascade import LinearCascade
 
-POLICIES = {  # what runs in a world unless told otherwise
+POLICIES = {  # the default policies of each world
     "click": ("bubblerank", "static"),
     "topics": ("cascade_hybrid", "cascade_lin_ucb"),
     "letor": ("pairrank", "pdgd"),
 }
-OPTIONS = {  # and what one can say about it
+OPTIONS = {  # the options of each world
     "click": ("data", "queries", "items", "list_size", "click_model", "top"),
     "topics": ("data", "queries", "items", "list_size", "trade_off"),
     "letor": ("data", "queries", "list_size", "user", "grades"),
@@ -40,7 +40,7 @@ OPTIONS = {  # and what one can say about it
 
 
 class World(NamedTuple):
-    """An environment, and what to do in it unless told otherwise."""
+    """An environment, and the defaults of a run in it."""
 
     environment: Environment
     summary: str  # e.g. "60 synthetic cm queries"
@@ -50,7 +50,7 @@ class World(NamedTuple):
     names: tuple[str, ...] = ()  # of the instances, if they have any
 
     def measured(self, names: Sequence[str] | None) -> dict[str, Any]:
-        """``metrics`` and ``probes`` of a request for these names; for the world's own without any."""
+        """The ``metrics`` and ``probes`` of a request for these names, or for the world's own if None."""
         names = self.metrics if names is None else names
         return {
             "metrics": tuple(name for name in names if name not in self.probes),
@@ -77,11 +77,11 @@ def find_world(policies: Mapping[str, Policy], data: str | None) -> str:
 
 
 def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> World:
-    """A world for ``policies``; of the ``options``, those that are None are not given.
+    """A world for ``policies``; ``options`` that are None count as not given.
 
     Args:
       name: "click" (a click bandit), "topics" (a topic bandit) or "letor" (a query stream).
-      policies: who will run there.
+      policies: the policies that will run there, by name.
       options: those of ``OPTIONS[name]``.
     """
     choice("--world", name, OPTIONS)
@@ -107,7 +107,7 @@ def _made_for(policy: Policy) -> str:
         return "any"
     if isinstance(policy, LinearCascade):
         return "topics"
-    return "letor" if learns_ranker(policy) else "click"  # rankers, or statistics of items that stay the same
+    return "letor" if learns_ranker(policy) else "click"  # a learnt ranker, or statistics of items that stay the same
 
 
 def _click(
@@ -128,7 +128,7 @@ def _click(
         if queries is not None:
             model = take_instances(model, slice(_at_most("--queries", queries, available)))
     positions = model.attraction.shape[-1] if list_size is None else list_size
-    # Half of the list, as in the papers: of the whole list, a cascade's reward does not depend on the order.
+    # Half of the list, as in the papers: over the whole list, a cascade's reward does not depend on the order.
     environment = ClickBandit(model, list_size=positions, top=max(1, positions // 2) if top is None else top)
     summary = f"{environment.num_queries or 1} {_kind(data)} {click_model} queries"
     return World(environment, summary, ("regret",), {}, num_steps=100_000)
@@ -164,7 +164,7 @@ def _letor(
     grades: int = 5,
 ) -> World:
 
-    reader = graded_user(*user, num_grades=grades)  # before the data, which take longer
+    reader = graded_user(*user, num_grades=grades)  # before the data are read, which takes longer
     sets = synthetic_letor(queries or 100) if data is None else letor(data, num_grades=grades)
     train = sets.train
     if queries is not None:

@@ -2,7 +2,7 @@
 
 For one query under each click model: the gradient of the reward of the production list with respect to attraction, a
 check of it by finite differences, and gradient ascent on the scores of a soft ranking. Sinkhorn's finds the best list;
-NeuralSort's shows the best items several times over, and the order of its scores is not good.
+NeuralSort's shows the best items at several positions, and the order of its scores is not good.
 
     python scripts/examples/gradients.py --items 8 --steps 300
 """
@@ -26,7 +26,7 @@ def reward(attraction, model, ranking, top):
 
 @partial(jax.jit, static_argnames=("relaxation", "top"))
 def ascend(model, relaxation, top, temperatures):
-    """The order of the scores that ascent on expected clicks ends in."""
+    """The order of the scores in which gradient ascent on expected clicks ends."""
     optimizer = optax.adam(0.03)
 
     def step(carry, temperature):
@@ -42,7 +42,7 @@ def ascend(model, relaxation, top, temperatures):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--items", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=300, help="of gradient ascent")
+    parser.add_argument("--steps", type=int, default=300, help="the number of steps of gradient ascent")
     names = ("CM", "DCM", "PBM", "UBM", "DBN", "CCM")
     parser.add_argument("--models", nargs="+", choices=names, default=names, help="click models")
     options = parser.parse_args()

@@ -1,9 +1,9 @@
-"""Meta-learn exploration: tune what a policy starts with in some worlds, and see what it is worth in others.
+"""Meta-learn exploration: tune what a policy starts with in some worlds, and measure the gain in others.
 
-1. The learning rate of PDGD, 0.1 in its paper. Its lists are random by its scores, so the rate is also how fast it
-   stops exploring. By evolution over simulations side by side, on training queries; then on held-out queries.
-2. The initial list of BubbleRank, the production ranker's in its paper. By the gradient of the expected clicks of some
-   users with respect to the scores of a soft ranking; then on other users.
+1. The learning rate of PDGD, 0.1 in its paper. PDGD samples its lists from its scores, so the rate also sets how fast
+   it stops exploring. Tuned by evolution over simulations side by side on training queries, tested on held-out queries.
+2. The initial list of BubbleRank, the production ranker's in its paper. Learnt by the gradient of the expected clicks
+   of some users with respect to the scores of a soft ranking, tested on other users.
 
     python scripts/examples/meta.py --data MSLR-WEB --ratings ml-latest-small --steps 1000 --seeds 40 --users 40
 """
@@ -34,8 +34,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--generations", type=int, default=5)
-    parser.add_argument("--users", type=int, default=20, help="to learn the list from, and as many others")
-    parser.add_argument("--items", type=int, default=50, help="that the list is of")
+    parser.add_argument("--users", type=int, default=20, help="users to learn the list from, and to test it on")
+    parser.add_argument("--items", type=int, default=50, help="items that are ranked")
     options = parser.parse_args()
     run = {"num_steps": options.steps, "num_seeds": options.seeds, "progress": False}
 

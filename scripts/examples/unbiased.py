@@ -1,8 +1,9 @@
 """Learn a ranker from clicks with position bias, and recover the one that labels would have given.
 
-A production ranker, trained on very few of the queries, shows lists to users who look at position k with (1/k)^η. The
-naive learner takes click rates for relevance; inverse propensity weighting (IPW) divides every click by how likely
-its position was to be looked at, known or fitted to the same log. All train the same ranker by the same loss.
+A production ranker, trained on very few of the queries, shows lists to users who look at position k with probability
+(1/k)^η. The naive learner takes click rates for relevance; inverse propensity weighting (IPW) divides every click by
+the probability that its position was looked at, known or fitted to the same log. All train the same ranker by the same
+loss.
 
     python scripts/examples/unbiased.py --data MSLR-WEB --sessions 2000000 --seeds 3
 """
@@ -22,10 +23,10 @@ from jaxrank.learning.counterfactual import fit_examination, log_clicks, relevan
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="the folder of a LETOR dataset; synthetic queries without it")
-    parser.add_argument("--sessions", type=int, default=100_000, help="of every log")
+    parser.add_argument("--sessions", type=int, default=100_000, help="the number of sessions of every log")
     parser.add_argument("--seeds", type=int, default=4, help="independent logs and rankers, at least 2")
     parser.add_argument("--epochs", type=int, default=300)
-    parser.add_argument("--bias", type=float, default=1.0, help="η")
+    parser.add_argument("--bias", type=float, default=1.0, help="η, the strength of the position bias")
     parser.add_argument("--noise", type=float, default=0.1, help="P(click) of an irrelevant document that is looked at")
     options = parser.parse_args()
     data = jr.datasets.letor(options.data) if options.data else jr.datasets.synthetic_letor(60)

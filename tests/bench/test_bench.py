@@ -136,10 +136,10 @@ def test_the_command_leaves_lines_a_table_and_a_picture(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--policy", "bublerank"], "--policy must be among static, random, .*; got 'bublerank'"),
-        (["--click-model", "ubm"], "--click-model must be among cm, dcm, pbm; got 'ubm'"),
-        (["--lanes", "0"], "--lanes must be at least 1; got 0"),
-        (["--list-size", "11"], "--list-size must be from 1 to 10 items; got 11"),
+        (["--policy", "bublerank"], "--policy must be one of static, random, .*; got 'bublerank'"),
+        (["--click-model", "ubm"], "--click-model must be one of cm, dcm, pbm; got 'ubm'"),
+        (["--lanes", "0"], "--lanes must be a positive integer; got 0"),
+        (["--list-size", "11"], "--list-size must be an integer from 1 to 10 items; got 11"),
         (["--devices", "1000", "--policy", "static"], "devices must be at most .*; got 1000"),
     ],
 )

@@ -262,19 +262,19 @@ GOOD = {"rankings": [[0, 1], [1, 0]], "clicks": [[True, False], [False, False]],
         ({"rankings": [[0.0, 1.0], [1.0, 0.0]]}, r"rankings must be non-negative integers; got float64"),
         ({"clicks": [[True], [False]]}, r"clicks must be booleans of shape \(2, 2\); got bool \(2, 1\)"),
         ({"clicks": [[1, 0], [0, 0]]}, r"clicks must be booleans of shape \(2, 2\); got int64 \(2, 2\)"),
-        ({"num_items": 1}, r"num_items must be an integer above the largest item, 1; got 1"),
+        ({"num_items": 1}, r"num_items must be an integer of at least 2, above the largest item; got 1"),
         ({"queries": [0]}, r"queries must have shape \(2,\); got \(1,\)"),
         ({"queries": [0, -3]}, r"queries must be non-negative integers; got int64, least -3"),
         (
             {"queries": [0, 3], "num_queries": 3},
-            r"num_queries must be .* above the largest of queries, 3; got 3",
+            r"num_queries must be an integer of at least 4, above the largest of queries; got 3",
         ),
         (
             {"queries": [0, 1], "num_queries": 2**30},
             r"num_queries × num_items must be below 2\*\*31; got 2147483648",
         ),
-        ({"num_queries": 3}, r"num_queries must be .* None; got 3"),
-        ({"num_iterations": -1}, r"num_iterations must be a non-negative integer; got -1"),
+        ({"num_queries": 3}, r"num_queries must be None where no queries are given; got 3"),
+        ({"num_iterations": -1}, r"num_iterations must be an integer of at least 0; got -1"),
     ],
 )
 def test_bad_arguments_of_fit_are_named(changed, message):

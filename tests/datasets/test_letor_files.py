@@ -82,7 +82,7 @@ def test_group_files_stand_for_query_ids(tmp_path):
         ("1 qid:7 1:x", r"features must be <index>:<value>; got '1:x'"),
         ("1 qid:7 1:2 b:3", r"features must be <index>:<value>; got 'b:3'"),
         ("1 qid:7 1", r"features must be <index>:<value>; got '1'"),
-        ("1 qid:10 1:3", r"the lines of qid 10 must be together; it was seen before, above others"),
+        ("1 qid:10 1:3", r"the lines of qid 10 must be together; others come in between"),
         ("5 qid:7 1:3", r"the grade must be an integer from 0 to 4; got '5'"),
         ("-1 qid:7 1:3", r"the grade must be an integer from 0 to 4; got '-1'"),
         ("0.5 qid:7 1:3", r"the grade must be an integer from 0 to 4; got '0\.5'"),

@@ -1,4 +1,4 @@
-"""Checkpoints: a run that was stopped goes on as if it had not been."""
+"""Checkpoints: a run that was stopped continues as if it had not been."""
 
 import os
 import signal

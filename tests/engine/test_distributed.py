@@ -134,7 +134,7 @@ def test_the_command_saves_when_told_to_stop_and_resume_goes_on(tmp_path):
         time.sleep(0.05)
     run.send_signal(signal.SIGTERM)
     _, error = output(run, code=75)
-    assert "jaxrank run: interrupted at step" in error and f"go on with: jaxrank resume {saved}\n" in error
+    assert "jaxrank run: interrupted at step" in error and f"continue with: jaxrank resume {saved}\n" in error
     assert error.count("\n") == 1
     (step,) = {max(saved_steps(saved / "RandomRanking" / "lanes-0-of-1"))}
     resumed = python("-m", "jaxrank", "resume", str(saved), "--quiet")
@@ -160,8 +160,8 @@ def test_resume_needs_only_the_folder(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["resume", "/nowhere"], "FOLDER must be what --checkpoint was; cannot read /nowhere/run.json"),
-        (["run", "--devices", "0"], "devices must be at least 1; got 0"),
+        (["resume", "/nowhere"], "FOLDER must be the one given to --checkpoint; cannot read /nowhere/run.json"),
+        (["run", "--devices", "0"], "devices must be a positive integer; got 0"),
         (["run", "--devices", "999"], "devices must be at most the"),
         (["run", "--process-id", "1"], "--coordinator, --num-processes and --process-id need --distributed"),
         (["run", "--distributed", "--process-id", "1"], "must be given together, or none of them; got None, None, 1"),

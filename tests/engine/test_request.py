@@ -50,14 +50,70 @@ def test_an_unknown_option_is_refused_with_the_closest_one():
 def test_old_names_work_for_one_version_with_a_warning():
     options = {"progress": False, "num_records": 3}
     expected = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, call_intervals=1, **options)
-    with pytest.warns(DeprecationWarning, match="chunk_intervals is now called call_intervals"):
+    with pytest.warns(FutureWarning, match="chunk_intervals is now called call_intervals"):
         old = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, chunk_intervals=1, **options)
     assert old["regret"].equals(expected["regret"])
-    with pytest.warns(DeprecationWarning, match=r"'5 chunks' is now called checkpoint_every='5 calls'"):
+    with pytest.warns(FutureWarning, match=r"'5 chunks' is now called checkpoint_every='5 calls'"):
         assert Request(10, checkpoint_every="5 chunks").checkpoint_every == "5 calls"
     plan = jr.estimate(jr.RandomRanking(), ENVIRONMENT, 100, calibration_seconds=0.01)
-    with pytest.warns(DeprecationWarning, match="num_groups is now called num_shares"):
+    with pytest.warns(FutureWarning, match="num_groups is now called num_shares"):
         assert plan.num_groups == plan.num_shares == 1
+
+
+def test_metrics_may_come_from_any_iterable():
+    run = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 10, progress=False, metrics=(m for m in ("regret", "clicks")))
+    assert list(run.data_vars) == ["regret", "clicks"]
+
+
+def test_all_64_bits_of_a_seed_count_and_others_are_refused():
+    options = {"num_records": 1, "progress": False, "metrics": ("misordered",)}
+    seeds = (0, 1, 2**32, 2**32 + 1, 2**63, 2**64 - 1)
+    runs = [jr.simulate(jr.RandomRanking(), ENVIRONMENT, 500, seed=seed, **options)["misordered"] for seed in seeds]
+    sums = [run.item() for run in runs]
+    assert len(set(sums)) >= 4, "seeds that differ in their upper bits have other random numbers"
+    for seed in (-1, 2**64):
+        with pytest.raises(ValueError, match=rf"seed must be an integer from 0 to {2**64 - 1}; got {seed}"):
+            jr.simulate(jr.RandomRanking(), ENVIRONMENT, 5, seed=seed)
+
+
+@pytest.mark.parametrize("name", ["bubblerank", "toprank", "batchrank", "cascade_ucb1", "ranked_exp3", "pbm_ts"])
+def test_policies_that_keep_statistics_of_items_are_refused_where_items_change(name):
+    stream = jr.QueryStream(jr.datasets.synthetic_letor(9).train, jr.click_models.graded_user("perfect"), list_size=3)
+    policy = jr.make(name)
+    with pytest.raises(ValueError, match=rf"got {type(policy).__name__}, which keeps statistics of items, in QueryStr"):
+        jr.simulate(policy, stream, 10)
+
+
+class Plain:
+    def init(self, key, query): ...
+    def rank(self, key, state, query): ...
+    def update(self, key, state, query, ranking, clicks): ...
+
+
+@pytest.mark.parametrize(
+    ("policy", "environment", "message"),
+    [
+        (jr.BubbleRank, ENVIRONMENT, r"policy must be an instance; got the class BubbleRank: write BubbleRank\(…\)"),
+        ("bubblerank", ENVIRONMENT, r"got the name 'bubblerank': write jr.make\('bubblerank'\) for a policy"),
+        (ENVIRONMENT, jr.BubbleRank(), "got ClickBandit, which is the environment: are the two swapped"),
+        (jr.BubbleRank(), None, "environment must have the methods query, clicks, metrics; NoneType has no query"),
+        (jr.CascadeModel([0.1]), ENVIRONMENT, "policy must have the methods .*; CascadeModel has no init"),
+        (jr.BubbleRank(), jr.CascadeModel([0.1]), "environment must have the methods .*; CascadeModel has no query"),
+        (
+            Plain(),
+            ENVIRONMENT,
+            "policy must be a pytree; got a Plain, which is not one: put @jr.pytree above",
+        ),
+    ],
+)
+def test_what_is_no_policy_or_environment_is_named_in_one_line(policy, environment, message):
+    with pytest.raises(ValueError, match=message):
+        jr.simulate(policy, environment, 10)
+
+
+def test_compare_wants_a_dict():
+    with pytest.raises(ValueError, match="policies must be a dict of policies by name; got a list"):
+        jr.compare([jr.BubbleRank()], ENVIRONMENT, 10)
 
 
 def test_policy_and_environment_may_be_named():

@@ -77,8 +77,8 @@ def test_nothing_attractive_gives_no_nan():
     [
         ({"list_size": 7}, "ClickBandit.list_size must be an integer from 1 to 6 items; got 7"),
         ({"list_size": 0}, "ClickBandit.list_size must be an integer from 1 to 6 items; got 0"),
-        ({"list_size": 2.0}, "ClickBandit.list_size must be an integer"),
-        ({"list_size": 3, "top": 4}, "ClickBandit.top must be an integer from 1 to list_size = 3; got 4"),
+        ({"list_size": 2.5}, "ClickBandit.list_size must be an integer from 1 to 6 items; got 2.5"),
+        ({"list_size": 3, "top": 4}, "ClickBandit.top must be an integer from 1 to 3 positions of the list; got 4"),
         ({"base_ranking": [0, 1, 2, 3, 4, 4]}, r"distinct items from 0 to 5; got \[0, 1, 2, 3, 4, 4\]"),
         ({"base_ranking": [0, 1, 2, 3, 4, 6]}, "distinct items from 0 to 5"),
         ({"base_ranking": [0, 1, 2, 3, 4, -1]}, "base_ranking must be non-negative and finite; got -1"),

@@ -118,7 +118,7 @@ def test_probes_are_taken_at_recorded_steps_and_not_summed():
     assert in_calls["number"].equals(run["number"])
     plain = jr.simulate(Counting(), environment, 1500, **options)
     assert plain["ndcg"].equals(run["ndcg"]), "a look changes nothing"
-    with pytest.raises(ValueError, match="probes must not be called as a metric; got 'ndcg'"):
+    with pytest.raises(ValueError, match="probes must not have the name of a metric; got 'ndcg'"):
         jr.simulate(Counting(), environment, 10, probes={"ndcg": step_number}, **options | {"record_at": [3]})
     with pytest.raises(ValueError, match=r"probes must be functions .*; got 3 for 'three'"):
         jr.simulate(Counting(), environment, 10, probes={"three": 3}, **options | {"record_at": [3]})

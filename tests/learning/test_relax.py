@@ -285,7 +285,7 @@ def test_the_score_function_gradient_has_the_exact_gradient_as_its_mean(name):
         (lambda s: relax.soft_sort(s, where=jnp.ones(4, bool)), r"where must be booleans of shape \(5,\)"),
         (
             lambda s: relax.expected_reward(jax.random.key(0), jnp.sum, s, num_samples=1),
-            "num_samples must be an integer from 2, for a baseline; got 1",
+            "num_samples must be an integer of at least 2, for a baseline; got 1",
         ),
     ],
 )

@@ -67,5 +67,5 @@ def test_plot_draws_a_line_and_a_band_for_each_policy(result, tmp_path):
     assert len(ax.collections) == 2
     np.testing.assert_allclose(ax.lines[0].get_ydata(), result["regret"].sel(policy="static").mean(("query", "seed")))
     assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="metric must be one of regret, violations; got 'ndcg'"):
+    with pytest.raises(ValueError, match="metric must be 'regret' or 'violations'; got 'ndcg'"):
         jr.plot_curves(result, "ndcg")

@@ -27,7 +27,7 @@ def user_browsing(ranking, attraction, examination_after):
 
 
 def dynamic_bayesian(ranking, attraction, satisfaction, continuation):
-    """Chapelle and Zhang, WWW 2009: satisfied users leave, others go on with γ."""
+    """Chapelle and Zhang, WWW 2009: satisfied users leave, others continue with γ."""
 
     def after(item, clicked):
         if clicked:
@@ -42,7 +42,7 @@ def dynamic_bayesian(ranking, attraction, satisfaction, continuation):
 
 
 def click_chain(ranking, attraction, tau1, tau2, tau3):
-    """Guo et al., WWW 2009: a clicked item is relevant with α; then go on with τ3, otherwise with τ2."""
+    """Guo et al., WWW 2009: a clicked item is relevant with α; then continue with τ3, otherwise with τ2."""
 
     def after(item, clicked):
         if clicked:
@@ -57,7 +57,7 @@ def click_chain(ranking, attraction, tau1, tau2, tau3):
 
 
 def _walk(ranking, attraction, after):
-    """A user who clicks what attracts and then goes on or leaves, as ``after(item, clicked)`` says."""
+    """A user who clicks what attracts and then continues or leaves, as ``after(item, clicked)`` says."""
 
     def read(position, probability, clicks, examined):
         if position == len(ranking):

@@ -129,7 +129,7 @@ def test_an_interrupted_cell_goes_on_from_its_checkpoint(config, tmp_path, monke
     out = tmp_path / "out"
     monkeypatch.setattr(sweeps, "simulate", interrupted)
     assert main(["sweep", str(config), "--out", str(out), "--quiet"]) == 75
-    assert "go on with: the same command" in capsys.readouterr().err
+    assert "continue with: the same command" in capsys.readouterr().err
     assert set(states(out).values()) == {"waiting"} and list(out.glob("checkpoints/*/*/step-*.npz"))
     steps = []
     monkeypatch.setattr(

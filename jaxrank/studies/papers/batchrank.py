@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import xarray
 
 MODELS = ("cm", "pbm")
-POLICIES: dict[str, Policy] = {"BatchRank": BatchRank(), "CascadeKLUCB": CascadeKLUCB(), "RankedExp3": RankedExp3()}
+POLICIES: dict[str, type] = {"BatchRank": BatchRank, "CascadeKLUCB": CascadeKLUCB, "RankedExp3": RankedExp3}
 STUCK = 1e-3  # the regret per step above which a run counts as stuck
 _SIZES = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 1_000_000), "paper": Size(60, 10, 10_000_000)}
 
@@ -31,7 +31,8 @@ def _environment(model: ClickModel) -> ClickBandit:
 
 
 def _run(request: FigureRequest) -> "xarray.Dataset":
-    return run_models(request, MODELS, POLICIES, _SIZES[request.scale], _environment, num_records=100)
+    policies: dict[str, Policy] = {name: make() for name, make in POLICIES.items()}
+    return run_models(request, MODELS, policies, _SIZES[request.scale], _environment, num_records=100)
 
 
 def fig1(request: FigureRequest) -> Report:

@@ -2,7 +2,7 @@
 
 The paper has MovieLens 20M (Figure 1) and Yahoo! R2 (Figure 2): 1,000 users, half of them for training, 1,000 items,
 500 users of the other half with 2 repeats, 50,000 steps, K = 10, d = 20, m = 10, γ = 1; λ = 0.5 where d or K change.
-The eleven values of λ are one run. Without data the ratings are synthetic, with as many attractive pairs.
+The eleven values of λ are one run. Without data the ratings are synthetic, with the same fraction of attractive pairs.
 """
 
 import os
@@ -44,7 +44,7 @@ class _Size(NamedTuple):
     num_users: int
     num_seeds: int
     num_steps: int
-    values: tuple[int, ...]  # of d and of K; the paper's has d = 20 and K = 10 in both
+    values: tuple[int, ...]  # of d and of K; d = 20 and K = 10 are always run
 
 
 _SIZES = {
@@ -135,7 +135,7 @@ def _run(request: FigureRequest, size: _Size, environment: TopicBandit) -> "xarr
 
 
 def _along(name: str, runs: dict[Any, "xarray.Dataset"]) -> tuple["xarray.DataArray", "xarray.DataArray"]:
-    """Mean and standard error [name, policy, step] (users differ: not all have a preference for few topics)."""
+    """Mean and standard error [name, policy, step] over users, who differ: with few topics, some have no preference."""
     import xarray
 
     dim = xarray.Variable(name, list(runs))

@@ -30,11 +30,11 @@ class Size(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FigureRequest:
-    """How a figure is wanted.
+    """The options of a figure.
 
     Args:
       scale: "smoke" (mostly compiling), "laptop" (minutes to an hour on 2 cores) or "paper" (the paper's own sizes).
-      data: where the real queries are; synthetic ones without.
+      data: the path of real queries; synthetic ones if not given.
       out: the folder for the files.
       bound: draw the theorem's bound too.
       progress: show progress bars.

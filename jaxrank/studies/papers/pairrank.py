@@ -1,16 +1,17 @@
 """The figures of PairRank (Jia et al., WWW 2021, Sec. 4).
 
 The paper has Yahoo! LTRC and MSLR-WEB10K, 20 runs of 5,000 steps, three users. ``--data`` takes the folder of any
-LETOR dataset; without it, a synthetic one. Users are those of 5 grades, for the grades of these datasets.
+LETOR dataset; without it, a synthetic one. Users are those for 5 grades, which these datasets have.
 
 As in the paper, the hyper-parameters of DBGD, MGD and PDGD are those of their papers, and those of the others are set
-by the best NDCG@10 on validation queries, one for all users of a dataset: λ of PairRank and the learning rate of
+by the best NDCG@10 on validation queries, the same for all users of a dataset: λ of PairRank and the learning rate of
 RankNet, in short runs. Without a validation split, every fifth training query is held out of these short runs.
 """
 
 import dataclasses
 import os
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,14 +34,14 @@ if TYPE_CHECKING:
     import xarray
 
 USERS = ("perfect", "navigational", "informational")
-POLICIES: dict[str, Any] = {
-    "PairRank_C": PairRank(exploration="conservative"),
-    "PairRank_R": PairRank(exploration="random"),
-    "SGDRankNet": SGDRankNet(),
-    "PDGD": PDGD(),
-    "EpsilonGreedy": EpsilonGreedy(),
-    "MGD": MGD(),
-    "DBGD": DBGD(),
+POLICIES: dict[str, Callable[[], Any]] = {
+    "PairRank_C": partial(PairRank, exploration="conservative"),
+    "PairRank_R": partial(PairRank, exploration="random"),
+    "SGDRankNet": SGDRankNet,
+    "PDGD": PDGD,
+    "EpsilonGreedy": EpsilonGreedy,
+    "MGD": MGD,
+    "DBGD": DBGD,
 }
 TUNED: dict[str, tuple[float, ...]] = {"regularization": (0.1, 1.0, 10.0, 100.0), "learning_rate": (0.03, 0.1, 0.3)}
 BASELINES = ("PDGD", "EpsilonGreedy", "MGD", "DBGD")
@@ -56,7 +57,7 @@ def _data(request: FigureRequest) -> LetorData:
 
 @cache
 def _runs(scale: str, data: str | None, progress: bool, zoom: bool) -> "xarray.Dataset":
-    """What figures 3–5 have in common; or, with ``zoom``, figures 6 and 7."""
+    """The runs that figures 3–5 share; with ``zoom``, those of figures 6 and 7."""
     request = FigureRequest(scale, data, progress=progress)
     size, queries = _SIZES[scale], _data(request)
     environment = QueryStream(queries.train, graded_user(*USERS))
@@ -84,7 +85,7 @@ def _runs(scale: str, data: str | None, progress: bool, zoom: bool) -> "xarray.D
 
 
 def _tuned(queries: LetorData, scale: str, names: list[str]) -> dict[str, Policy]:
-    """The policies with what does best on validation queries. The explorations of PairRank share their λ."""
+    """The policies with the hyper-parameters that are best on validation queries. Both PairRanks have the same λ."""
     train, held_out = queries.train, queries.validation
     if held_out is None:
         numbers = np.arange(train.num_queries)
@@ -94,7 +95,7 @@ def _tuned(queries: LetorData, scale: str, names: list[str]) -> dict[str, Policy
     probe = OfflineNDCG(held_out)
     chosen: dict[str, Policy] = {}
     for name in names:
-        policy = POLICIES[name]
+        policy = POLICIES[name]()
         if name == "PairRank_R":
             policy = dataclasses.replace(policy, regularization=chosen["PairRank_C"].regularization)  # type: ignore
         elif name in ("PairRank_C", "SGDRankNet", "EpsilonGreedy"):
