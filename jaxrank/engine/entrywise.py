@@ -5,7 +5,7 @@ arithmetic of whole vectors: nothing is laid out, gathered or reduced, so that X
 a Pallas kernel can keep the state of a block of lanes in registers. It is meant for small arrays: a matrix of L × L
 items has L² entries, and a look-up in it costs as many selects.
 
-``entrywise`` traces the function to a jaxpr and evaluates its equations: those of ``entry_rules.py`` by their rules,
+``entry_by_entry`` traces the function to a jaxpr and evaluates its equations: most by the rules of ``entry_rules.py``,
 and here those that hold other jaxprs, and random keys. Operations and their order are those of one lane's code, so
 integers are exactly, and floats to rounding, those of ``jax.vmap``.
 
@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.extend.core import ClosedJaxpr, Literal
+from jax.extend.core import Literal
 
 from jaxrank.core.batching import RARELY
 from jaxrank.engine.entries import (
@@ -61,7 +61,7 @@ class NotEntrywiseError(ValueError):
     """The code has an operation that cannot be evaluated entry by entry."""
 
 
-def entrywise(
+def entry_by_entry(
     function: Callable[..., Any], num_lanes: int, *, whole_arrays: Counter[str] | None = None
 ) -> Callable[..., Any]:
     """``function`` of one lane as a function of the entries of all lanes.
@@ -79,7 +79,7 @@ def entrywise(
     Example:
       >>> import jax.numpy as jnp
       >>> x = Entries.of_lanes(jnp.array([[3, 1, 2], [1, 5, 4]]))  # two lanes
-      >>> entrywise(jnp.argmax, 2)(x).lanes(2).tolist()
+      >>> entry_by_entry(jnp.argmax, 2)(x).lanes(2).tolist()
       [0, 1]
     """
 
@@ -107,7 +107,7 @@ class _Evaluation:
 
     def of(self, closed: Any, operands: list[Entries], rare: bool = False) -> list[Entries]:
         """The results of a jaxpr; if it is ``rare``, its conditional is a rare one."""
-        jaxpr, consts = (closed.jaxpr, closed.consts) if isinstance(closed, ClosedJaxpr) else (closed, ())
+        jaxpr, consts = _opened(closed), getattr(closed, "consts", ())
         values: dict[Any, Entries] = {}
         values.update(zip(jaxpr.constvars, map(Entries.shared, consts), strict=True))
         values.update(zip(jaxpr.invars, operands, strict=True))
@@ -248,7 +248,7 @@ class _Evaluation:
 
     def _scan(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
         params, length = eqn.params, eqn.params["length"]
-        num_consts, num_carry = params["num_consts"], params["num_carry"]
+        num_consts, num_carry = _scan_sizes(eqn)
         consts, carry = operands[:num_consts], operands[num_consts : num_consts + num_carry]
         sequences = operands[num_consts + num_carry :]
 
@@ -312,7 +312,7 @@ class _Evaluation:
                 return implementation.split(x, tuple(params["shape"]))
             return implementation.seed(x) if name == "seed" else implementation.fold_in(x, *data)
 
-        run = entrywise(of_one, self.num_lanes, whole_arrays=self.whole_arrays)
+        run = entry_by_entry(of_one, self.num_lanes, whole_arrays=self.whole_arrays)
         results = []
         for i in map(np.asarray, range(len(x.flat))):
             first, *others = [y.take(i) for y in operands]
@@ -322,6 +322,23 @@ class _Evaluation:
             return [Entries(avals[0].shape, avals[0].dtype, flat)]
         words = Entries((*avals[0].shape, len(flat) // max(int(np.prod(avals[0].shape)), 1)), np.dtype(np.uint32), flat)
         return [words.wrapped(avals[0].dtype)]
+
+
+def _opened(closed: Any) -> Any:
+    """The jaxpr of a closed one; what JAX has in an equation is closed or not, depending on the version."""
+    return getattr(closed, "jaxpr", closed)
+
+
+def _scan_sizes(eqn: Any) -> tuple[int, int]:
+    """The numbers of constants and of carried arrays of a scan, whose sequences have one axis more than in its body."""
+    body = _opened(eqn.params["jaxpr"])
+
+    def sequences(outside: Any, inside: Any) -> int:
+        pairs = zip(outside, inside, strict=True)
+        return sum(len(x.aval.shape) > len(y.aval.shape) for x, y in pairs)
+
+    num_carry = len(eqn.outvars) - sequences(eqn.outvars, body.outvars)
+    return len(eqn.invars) - num_carry - sequences(eqn.invars, body.invars), num_carry
 
 
 def _needed(jaxpr: Any) -> list[Any]:
@@ -338,9 +355,9 @@ def _needed(jaxpr: Any) -> list[Any]:
 def _num_entries(closed: Any) -> int:
     """About as many entries as an evaluation makes."""
     total = 0
-    for eqn in closed.jaxpr.eqns:
+    for eqn in _opened(closed).eqns:
         name = eqn.primitive.name
-        if name in _CALLS and isinstance(eqn.params[_CALLS[name]], ClosedJaxpr):
+        if name in _CALLS:
             total += _num_entries(eqn.params[_CALLS[name]])
         elif name in RULES and RULES[name] is elementwise:
             total += sum(int(np.prod(var.aval.shape, dtype=int)) for var in eqn.outvars)

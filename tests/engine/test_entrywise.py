@@ -15,7 +15,7 @@ from jaxrank.core import random
 from jaxrank.core.batching import lane_vector, lanes_minor, rarely
 from jaxrank.core.registry import factory
 from jaxrank.engine.entries import Entries
-from jaxrank.engine.entrywise import NotEntrywiseError, entrywise
+from jaxrank.engine.entrywise import NotEntrywiseError, entry_by_entry
 from jaxrank.engine.lanes import lane_axes, one_step, over_lanes
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
@@ -37,12 +37,12 @@ def together(tree, num_lanes=LANES):
     return jax.tree.map(lambda x: x.lanes(num_lanes), tree, is_leaf=is_entries)
 
 
-def entry_by_entry(function, *args, shared=(), whole_arrays=None):
+def by_entry(function, *args, shared=(), whole_arrays=None):
     """``function`` of arguments [lanes, …], but for those numbered ``shared``, evaluated entry by entry."""
 
     def run(args):
         entries = [a if i in shared else jax.tree.map(Entries.of_lanes, a) for i, a in enumerate(args)]
-        return together(entrywise(function, LANES, whole_arrays=whole_arrays)(*entries))
+        return together(entry_by_entry(function, LANES, whole_arrays=whole_arrays)(*entries))
 
     return jax.jit(run).lower(args).compile(QUICK)(args)
 
@@ -264,7 +264,7 @@ FAMILIES = {
 @pytest.mark.parametrize("name", FAMILIES)
 def test_each_family_of_primitives_does_what_vmap_does(name):
     function, args, shared = FAMILIES[name]
-    assert_alike(entry_by_entry(function, *args, shared=shared), by_vmap(function, *args, shared=shared))
+    assert_alike(by_entry(function, *args, shared=shared), by_vmap(function, *args, shared=shared))
 
 
 def test_what_is_the_same_in_all_lanes_stays_a_scalar_and_what_is_known_a_constant():
@@ -272,10 +272,12 @@ def test_what_is_the_same_in_all_lanes_stays_a_scalar_and_what_is_known_a_consta
         positions = jnp.arange(3)
         return jnp.where(positions < 2, positions, 7), jnp.log(t) * positions, x * positions[::-1]
 
-    known, shared, own = entrywise(function, LANES)(Entries.of_lanes(normal(3)), jnp.float32(2))
+    known, shared, own = entry_by_entry(function, LANES)(Entries.of_lanes(normal(3)), jnp.float32(2))
     assert known.known and known.array().tolist() == [0, 1, 7]
     assert not shared.vary and own.vary
-    jaxpr = jax.make_jaxpr(lambda x, t: together(entrywise(function, LANES)(Entries.of_lanes(x), t)))(normal(3), 2.0)
+    jaxpr = jax.make_jaxpr(lambda x, t: together(entry_by_entry(function, LANES)(Entries.of_lanes(x), t)))(
+        normal(3), 2.0
+    )
     assert jaxpr.consts == [], "no constant arrays: a kernel could not have them"
 
 
@@ -295,7 +297,7 @@ def test_a_rare_branch_is_computed_only_if_some_lane_takes_it():
         return rarely(flag, lambda x: jnp.sin(x), x)
 
     def run(x, flag):
-        return together(entrywise(function, LANES)(Entries.of_lanes(x), Entries.of_lanes(flag)))
+        return together(entry_by_entry(function, LANES)(Entries.of_lanes(x), Entries.of_lanes(flag)))
 
     made = primitives(jax.make_jaxpr(run)(normal(3), integers(2, dtype=bool)).jaxpr)
     assert [inside for name, inside in made if name == "sin"] == ["/cond"] * 3
@@ -306,7 +308,7 @@ def test_a_long_loop_stays_a_loop():
         return lax.fori_loop(0, 10_000, lambda i, y: jnp.sin(y), x)
 
     made = primitives(
-        jax.make_jaxpr(lambda x: together(entrywise(function, LANES)(Entries.of_lanes(x))))(normal(3)).jaxpr
+        jax.make_jaxpr(lambda x: together(entry_by_entry(function, LANES)(Entries.of_lanes(x))))(normal(3)).jaxpr
     )
     assert sum(name == "sin" for name, _ in made) == 3
 
@@ -317,9 +319,9 @@ def test_what_cannot_be_taken_apart_is_refused_or_counted():
 
     x = normal(3, 3)
     with pytest.raises(NotEntrywiseError, match="cholesky"):
-        entry_by_entry(function, x)
+        by_entry(function, x)
     counted = Counter()
-    assert_alike(entry_by_entry(function, x, whole_arrays=counted), by_vmap(function, x))
+    assert_alike(by_entry(function, x, whole_arrays=counted), by_vmap(function, x))
     assert counted == {"cholesky": 1}
 
 
@@ -333,7 +335,7 @@ def test_a_scan_that_makes_a_long_sequence_keeps_it_as_a_whole_array():
         return lax.scan(body, x, n)
 
     args, counted = (normal(10), integers(3, 24)), Counter()
-    assert_alike(entry_by_entry(function, *args, whole_arrays=counted), by_vmap(function, *args))
+    assert_alike(by_entry(function, *args, whole_arrays=counted), by_vmap(function, *args))
     assert counted == {"scan": 1}
 
 
@@ -409,7 +411,7 @@ def check_step(name, model, list_size, metrics):
             return step(lane, random.step_words(lane.key, t), t)
 
         def advance(state, t):
-            state, *shown = entrywise(of_lane, LANES, whole_arrays=counted)(apart, state, t)
+            state, *shown = entry_by_entry(of_lane, LANES, whole_arrays=counted)(apart, state, t)
             return jax.tree.map(lambda x: x.vectors(LANES), state, is_leaf=is_entries), together(shown)
 
         state = jax.tree.map(lambda x: Entries.of_lanes(x).vectors(LANES), state)
