@@ -43,7 +43,7 @@ class Entries:
         if not isinstance(x, jax.core.Tracer):
             x = np.asarray(x, dtype)
             return cls(x.shape, dtype, [x[place] for place in np.ndindex(*x.shape)])
-        return cls(x.shape, dtype, unstacked(x.reshape(-1)))
+        return cls(x.shape, dtype, unstacked(x.reshape(-1)) if x.ndim else [x])
 
     def places(self) -> np.ndarray:
         """int[…]: the number of every entry, in the array's shape: index work on it is index work on the entries."""
@@ -219,7 +219,9 @@ def operate(name: str, *operands: Entry) -> Entry:
 
 
 def _simplified(name: str, operands: Sequence[Entry]) -> Entry | None:
-    """``and`` and ``or`` with a known flag."""
+    """``and`` and ``or`` with a known flag; the maximum and minimum of flags, which Triton does not have."""
+    if name in ("max", "min") and operands[0].dtype == np.bool_:
+        return operate("or" if name == "max" else "and", *operands)
     if name in ("and", "or"):
         for flag, other in (operands, operands[::-1]):
             if isinstance(flag, np.bool_):
