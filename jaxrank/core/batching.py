@@ -18,6 +18,7 @@ from jaxrank.core.types import Array
 
 T = TypeVar("T")
 
+RARELY = "jaxrank_rarely"  # the name by which the engine knows a rare branch in the jaxpr of one lane
 _AT_ONCE = 64  # lanes that take a rare branch together
 _MATRIX = 4096  # an array of at least this many floats a lane is taken for an operand of matrix products
 _SQUARE = 33  # a square matrix of at least this many rows is taken for a table that is read by row
@@ -91,9 +92,11 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, a
       at_once: the number of lanes that take the branch at a time.
     """
 
-    @custom_vmap
-    def conditional(predicate: Array, operand: T, args: Any) -> T:
+    def choose(predicate: Array, operand: T, args: Any) -> T:
         return jax.lax.cond(predicate, lambda: branch(operand, *args), lambda: operand)
+
+    choose.__name__ = RARELY  # so is the jit equation named that it leaves in the jaxpr of one lane
+    conditional = custom_vmap(jax.jit(choose))
 
     @conditional.def_vmap
     def batched(axis_size: int, in_batched: list[Any], predicate: Array, operand: T, args: Any) -> tuple[T, Any]:

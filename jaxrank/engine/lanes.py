@@ -92,6 +92,23 @@ def _init_lanes(
     return lanes._replace(state=init_lanes(lanes), sums=sums)
 
 
+def one_step(
+    lane: Lanes, words: random.StepWords, t: Array, *, metrics: tuple[str, ...], prng: str
+) -> tuple[State, Array, Array, dict[str, Array]]:
+    """A step of one lane: its new state, the list that it showed, the clicks on it, and these metrics of it."""
+    policy, environment, _, state, _ = lane
+    query_key, rank_key, click_key, update_key = random.keys_of(words, prng)
+    query = environment.query(query_key, t)
+    ranking = policy.rank(rank_key, state, query)
+    _require(policy, "rank", ranking, (query.list_size,), jnp.int32)
+    clicks = lane_vector(environment.clicks(click_key, query, ranking))
+    _require(environment, "clicks", clicks, (query.list_size,), bool)
+    measured = environment.metrics(query, ranking)
+    new_state = policy.update(update_key, state, query, ranking, clicks)
+    _require_alike(policy, state, new_state)
+    return new_state, ranking, clicks, {name: measured[name] for name in metrics}
+
+
 @partial(jax.jit, static_argnames=("metrics", "mesh", "prng"))
 def run_intervals(
     lanes: Lanes, intervals: Array, probes: dict[str, Any], *, metrics: tuple[str, ...], mesh: Mesh, prng: str
@@ -102,24 +119,12 @@ def run_intervals(
       The lanes' state with the sums of the interval that was cut short; the sums of the metrics in each interval
       [n, lanes]; whether each lane was settled at its end [n, lanes]; and what the probes saw there [n, lanes, …].
     """
-
-    def step(lane: Lanes, words: random.StepWords, t: Array) -> tuple[State, dict[str, Array]]:
-        policy, environment, _, state, _ = lane
-        query_key, rank_key, click_key, update_key = random.keys_of(words, prng)
-        query = environment.query(query_key, t)
-        ranking = policy.rank(rank_key, state, query)
-        _require(policy, "rank", ranking, (query.list_size,), jnp.int32)
-        clicks = lane_vector(environment.clicks(click_key, query, ranking))
-        _require(environment, "clicks", clicks, (query.list_size,), bool)
-        measured = environment.metrics(query, ranking)
-        new_state = policy.update(update_key, state, query, ranking, clicks)
-        _require_alike(policy, state, new_state)
-        return new_state, {name: measured[name] for name in metrics}
+    step = partial(one_step, metrics=metrics, prng=prng)
 
     def advance(lanes: Lanes, words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
         # The constant leaves are carried too: only what is carried keeps its layout in the loop.
         lanes = _map_lanes(lanes_minor, lanes)
-        state, measured = over_lanes(step, lanes, words, t, shared=1)
+        state, _, _, measured = over_lanes(step, lanes, words, t, shared=1)
         return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
 
     def draw(lanes: Lanes, t: Array) -> random.StepWords:

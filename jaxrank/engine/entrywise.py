@@ -1,0 +1,396 @@
+"""One-lane code, evaluated entry by entry over vectors of lanes.
+
+vmap makes [lanes, K] of a lane's [K]; this makes K vectors [lanes] of it (``entries.py``). What is left of the code is
+arithmetic of whole vectors: nothing is laid out, gathered or reduced, so that XLA fuses a step into a few kernels, and
+a Pallas kernel can keep the state of a block of lanes in registers. It is meant for small arrays: a matrix of L × L
+items has L² entries, and a look-up in it costs as many selects.
+
+``entry_by_entry`` traces the function to a jaxpr and evaluates its equations: most by the rules of ``entry_rules.py``,
+and here those that hold other jaxprs, and random keys. Operations and their order are those of one lane's code, so
+integers are exactly, and floats to rounding, those of ``jax.vmap``.
+
+- A loop of known length is written out if that makes few entries, and otherwise stays a loop that carries entries.
+- A while loop whose condition differs from lane to lane runs while any lane continues; lanes that have ended keep
+  their values. Of a conditional, both branches are evaluated and selected from.
+- A branch that is taken ``rarely`` is evaluated in all lanes, and selected from, if any lane takes it.
+- What cannot be taken apart is evaluated by vmap on whole arrays, but only for a caller who counts it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import Literal
+
+from jaxrank.core.batching import RARELY
+from jaxrank.engine.entries import (
+    Entries,
+    Entry,
+    any_lane,
+    fold,
+    is_constant,
+    is_key,
+    is_vector,
+    key_implementation,
+    operate,
+    select,
+    spread,
+    unstacked,
+)
+from jaxrank.engine.entry_rules import IDENTITY, RULES, elementwise
+
+_WRITTEN_OUT = 4096  # entries that a loop of known length may make, over all its rounds, to be written out
+_CALLS = {  # primitives that call a jaxpr, and the parameter that holds it
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "checkpoint": "jaxpr",
+    "remat2": "jaxpr",
+}
+
+
+class NotEntrywiseError(ValueError):
+    """The code has an operation that cannot be evaluated entry by entry."""
+
+
+def entry_by_entry(
+    function: Callable[..., Any], num_lanes: int, *, whole_arrays: Counter[str] | None = None
+) -> Callable[..., Any]:
+    """``function`` of one lane as a function of the entries of all lanes.
+
+    Args:
+      function: one-lane code: a function of pytrees of arrays that returns one.
+      num_lanes: the length of the vectors.
+      whole_arrays: counts, by primitive, what was evaluated on whole arrays because it cannot be taken apart. Without
+        it, that is a NotEntrywiseError.
+
+    Returns:
+      A function of the same arguments with ``Entries`` for the arrays of a lane; other arrays and scalars among them
+      are the same in all lanes. It returns ``Entries``.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> x = Entries.of_lanes(jnp.array([[3, 1, 2], [1, 5, 4]]))  # two lanes
+      >>> entry_by_entry(jnp.argmax, 2)(x).lanes(2).tolist()
+      [0, 1]
+    """
+
+    def of_entries(*args: Any) -> Any:
+        leaves, structure = jax.tree.flatten(args, is_leaf=_is_entries)
+        entries = [leaf if _is_entries(leaf) else Entries.shared(leaf) for leaf in leaves]
+        shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in entries]
+        one_lane = jax.tree.unflatten(structure, shapes)
+        jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*one_lane)
+        results = _Evaluation(num_lanes, whole_arrays).of(jaxpr, entries)
+        return jax.tree.unflatten(jax.tree.structure(result), results)
+
+    return of_entries
+
+
+def _is_entries(x: Any) -> bool:
+    return isinstance(x, Entries)
+
+
+class _Evaluation:
+    """Evaluates jaxprs on entries."""
+
+    def __init__(self, num_lanes: int, whole_arrays: Counter[str] | None) -> None:
+        self.num_lanes, self.whole_arrays = num_lanes, whole_arrays
+
+    def of(self, closed: Any, operands: list[Entries], rare: bool = False) -> list[Entries]:
+        """The results of a jaxpr; if it is ``rare``, its conditional is a rare one."""
+        jaxpr, consts = _opened(closed), getattr(closed, "consts", ())
+        values: dict[Any, Entries] = {}
+        values.update(zip(jaxpr.constvars, map(Entries.shared, consts), strict=True))
+        values.update(zip(jaxpr.invars, operands, strict=True))
+
+        def read(var: Any) -> Entries:
+            if isinstance(var, Literal):
+                return Entries.shared(np.asarray(var.val, var.aval.dtype))  # type: ignore[attr-defined]
+            return values[var]
+
+        for eqn in _needed(jaxpr):
+            inputs, avals = [read(var) for var in eqn.invars], [var.aval for var in eqn.outvars]
+            if rare and eqn.primitive.name == "cond":
+                results = self._cond(eqn, inputs, rare=True)
+            else:
+                results = self._equation(eqn, inputs, avals)
+            values.update(zip(eqn.outvars, results, strict=True))
+        return [read(var) for var in jaxpr.outvars]
+
+    def _equation(self, eqn: Any, operands: list[Entries], avals: list[Any]) -> list[Entries]:
+        name = eqn.primitive.name
+        if name in _CALLS:
+            rare = eqn.params.get("name") == RARELY
+            return self.of(eqn.params[_CALLS[name]], operands, rare)
+        if name in IDENTITY:
+            return operands
+        if name == "cond":
+            return self._cond(eqn, operands)
+        if name == "while":
+            return self._while(eqn, operands)
+        if name == "scan":
+            return self._scan(eqn, operands)
+        if name.startswith("random_"):
+            return self._random(eqn, operands, avals)
+        if name in RULES and (results := RULES[name](eqn, operands, avals, self.num_lanes)) is not None:
+            return results
+        if all(x.known for x in operands):
+            made = fold(eqn.primitive, [x.array() for x in operands], eqn.params)
+            return [Entries.shared(x) for x in (made if eqn.primitive.multiple_results else [made])]
+        return self._whole(eqn, operands)
+
+    def _whole(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
+        """What has no rule: on whole arrays [lanes, …], as vmap does it."""
+        self._count(eqn.primitive.name)
+        arrays = [x.whole(self.num_lanes) for x in operands]
+
+        def of_arrays(*arrays: Any) -> list[Any]:
+            results = eqn.primitive.bind(*arrays, **eqn.params)
+            return list(results) if eqn.primitive.multiple_results else [results]
+
+        axes = [0 if x.vary else None for x in operands]
+        if all(axis is None for axis in axes):
+            return [Entries.shared(x) for x in of_arrays(*arrays)]
+        return [Entries.of_lanes(x) for x in jax.vmap(of_arrays, in_axes=axes)(*arrays)]
+
+    def _count(self, name: str) -> None:
+        if self.whole_arrays is None:
+            raise NotEntrywiseError(
+                f"every operation must be one that can be evaluated entry by entry; got {name!r}, which cannot"
+            )
+        self.whole_arrays[name] += 1
+
+    # Conditionals.
+
+    def _cond(self, eqn: Any, operands: list[Entries], rare: bool = False) -> list[Entries]:
+        index, branches = operands[0].flat[0], eqn.params["branches"]
+        if is_constant(index):
+            return self.of(branches[int(index)], operands[1:])
+        if not is_vector(index):
+            return self._alike(lambda pick: lax.switch(index, pick), [self._branch(b, operands) for b in branches])
+
+        def choose() -> list[Entries]:
+            results = self.of(branches[0], operands[1:])
+            for number, branch in enumerate(branches[1:], 1):
+                taken = operate("ge", index, np.asarray(number, index.dtype)[()])
+                results = _selected(taken, self.of(branch, operands[1:]), results)
+            return results
+
+        if not rare:
+            return choose()
+        anyone = any_lane(operate("gt", index, np.zeros((), index.dtype)[()]))
+        usual = self._branch(branches[0], operands)
+        return self._alike(lambda pick: lax.cond(anyone, pick[1], pick[0]), [usual, choose])
+
+    def _branch(self, branch: Any, operands: list[Entries]) -> Callable[[], list[Entries]]:
+        return lambda: self.of(branch, operands[1:])
+
+    def _alike(
+        self, run: Callable[[list[Callable[[], Any]]], Any], branches: list[Callable[[], list[Entries]]]
+    ) -> list[Entries]:
+        """Runs branches whose results have one form: an entry that is a vector in one of them is one in all."""
+        forms = [jax.eval_shape(branch) for branch in branches]
+        form = jax.tree.map(lambda *entries: max(entries, key=lambda x: len(x.shape)), *forms)
+        return run([lambda branch=branch: self._in_form(branch(), form) for branch in branches])  # type: ignore[misc]
+
+    # Loops.
+
+    def _in_form(self, entries: Any, form: Any) -> Any:
+        """Entries with vectors wherever ``form`` has vectors, and JAX scalars elsewhere."""
+
+        def fitted(entry: Entry, like: Any) -> Any:
+            return spread(entry, self.num_lanes) if len(like.shape) else jnp.asarray(entry, entry.dtype)
+
+        return jax.tree.map(fitted, entries, form)
+
+    def _stable(self, body: Callable[[Any], Any], carry: Any) -> Any:
+        """The carry in a form that the body keeps: entries are vectors if the body makes them differ."""
+        while True:
+            carry = self._in_form(carry, carry)
+            after = jax.eval_shape(body, carry)
+            wider = jax.tree.map(lambda x, y: len(y.shape) > x.ndim, carry, after)
+            if not any(jax.tree.leaves(wider)):
+                return carry
+            carry = jax.tree.map(lambda x, w: spread(x, self.num_lanes) if w else x, carry, wider)
+
+    def _while(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
+        of_cond, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        cond_consts, body_consts = operands[:of_cond], operands[of_cond : of_cond + of_body]
+
+        def continues(carry: list[Entries]) -> Entry:
+            return self.of(eqn.params["cond_jaxpr"], [*cond_consts, *carry])[0].flat[0]
+
+        def body(carry: list[Entries]) -> list[Entries]:
+            return self.of(eqn.params["body_jaxpr"], [*body_consts, *carry])
+
+        carry = self._stable(body, operands[of_cond + of_body :])
+        if not jax.eval_shape(lambda c: jnp.asarray(continues(c)), carry).shape:
+            return lax.while_loop(lambda c: jnp.asarray(continues(c)), lambda c: self._in_form(body(c), carry), carry)
+
+        def some_continue(state: tuple[Entry, list[Entries]]) -> tuple[Entry, list[Entries]]:
+            going, carry = state
+            carry = _selected(going, body(carry), carry)
+            return spread(continues(carry), self.num_lanes), carry
+
+        going = spread(continues(carry), self.num_lanes)
+        carry = self._stable(lambda c: some_continue((going, c))[1], carry)
+        state = (spread(continues(carry), self.num_lanes), carry)
+        return lax.while_loop(lambda s: any_lane(s[0]), lambda s: self._in_form(some_continue(s), state), state)[1]
+
+    def _scan(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
+        params, length = eqn.params, eqn.params["length"]
+        num_consts, num_carry = _scan_sizes(eqn)
+        consts, carry = operands[:num_consts], operands[num_consts : num_consts + num_carry]
+        sequences = operands[num_consts + num_carry :]
+
+        def body(carry: list[Entries], here: list[Entries]) -> tuple[list[Entries], list[Entries]]:
+            results = self.of(params["jaxpr"], [*consts, *carry, *here])
+            return results[:num_carry], results[num_carry:]
+
+        if length == 0:
+            return [*carry, *(Entries(var.aval.shape, var.aval.dtype, []) for var in eqn.outvars[num_carry:])]
+        if length * _num_entries(params["jaxpr"]) <= _WRITTEN_OUT:
+            made: list[Any] = [None] * length
+            for i in reversed(range(length)) if params["reverse"] else range(length):
+                carry, made[i] = body(carry, [x.take(x.places()[i]) for x in sequences])
+            return [*carry, *(_stacked(series, length) for series in zip(*made, strict=True))]
+        if len(eqn.outvars) == num_carry and all(map(_counts, sequences)):
+            return self._count_through(body, carry, sequences, length, params["reverse"])
+        self._count("scan")  # it reads or makes an array [length, lanes] of every entry
+        carry = self._stable(lambda c: body(c, [x.take(x.places()[0]) for x in sequences])[0], carry)
+
+        def step(carry: list[Entries], here: list[Entries]) -> tuple[list[Entries], Any]:
+            after, made = body(carry, here)
+            return self._in_form(after, carry), self._in_form(made, made)
+
+        inputs = [_in_series(x, self.num_lanes) for x in sequences]
+        carry, series = lax.scan(step, carry, inputs, length=length, reverse=params["reverse"])
+        rows = zip(*(unstacked(entry) for entry in jax.tree.leaves(series)), strict=True)
+        made = [jax.tree.unflatten(jax.tree.structure(series), row) for row in rows]
+        return [*carry, *(_stacked(items, length) for items in zip(*made, strict=True))]
+
+    def _count_through(
+        self, body: Any, carry: list[Entries], sequences: list[Entries], length: int, reverse: bool
+    ) -> list[Entries]:
+        """A scan that makes no sequence and whose input sequences count: nothing but the carry is kept."""
+
+        def here(i: Any) -> list[Entries]:
+            i = length - 1 - i if reverse else i
+            return [
+                Entries((), x.dtype, [(x.flat[0] + i * (x.flat[1] - x.flat[0])).astype(x.dtype)]) for x in sequences
+            ]
+
+        form = self._stable(lambda c: body(c, here(jnp.int32(0)))[0], carry)
+        return lax.fori_loop(0, length, lambda i, c: self._in_form(body(c, here(i))[0], form), form)
+
+    # Random keys.
+
+    def _random(self, eqn: Any, operands: list[Entries], avals: list[Any]) -> list[Entries]:
+        """By the functions of the key's implementation, which are code of key data."""
+        name, params, x = eqn.primitive.name.removeprefix("random_"), eqn.params, operands[0]
+        if name == "wrap":
+            return [x.wrapped(avals[0].dtype)]
+        if name == "unwrap":
+            return [x.words()]
+        if name not in ("seed", "bits", "split", "fold_in") or (name == "fold_in" and operands[1].shape != x.shape):
+            return self._whole(eqn, operands)
+        implementation = key_implementation(avals[0].dtype if name == "seed" else x.dtype)
+
+        def of_one(x: Any, *data: Any) -> Any:
+            if name == "bits":
+                return implementation.random_bits(x, params["bit_width"], params["shape"])
+            if name == "split":
+                return implementation.split(x, tuple(params["shape"]))
+            return implementation.seed(x) if name == "seed" else implementation.fold_in(x, *data)
+
+        run = entry_by_entry(of_one, self.num_lanes, whole_arrays=self.whole_arrays)
+        results = []
+        for i in map(np.asarray, range(len(x.flat))):
+            first, *others = [y.take(i) for y in operands]
+            results.append(run(first.words() if is_key(x.dtype) else first, *others))
+        flat = [entry for result in results for entry in result.flat]
+        if name == "bits":
+            return [Entries(avals[0].shape, avals[0].dtype, flat)]
+        words = Entries((*avals[0].shape, len(flat) // max(int(np.prod(avals[0].shape)), 1)), np.dtype(np.uint32), flat)
+        return [words.wrapped(avals[0].dtype)]
+
+
+def _opened(closed: Any) -> Any:
+    """The jaxpr of a closed one; what JAX has in an equation is closed or not, depending on the version."""
+    return getattr(closed, "jaxpr", closed)
+
+
+def _scan_sizes(eqn: Any) -> tuple[int, int]:
+    """The numbers of constants and of carried arrays of a scan, whose sequences have one axis more than in its body."""
+    body = _opened(eqn.params["jaxpr"])
+
+    def sequences(outside: Any, inside: Any) -> int:
+        pairs = zip(outside, inside, strict=True)
+        return sum(len(x.aval.shape) > len(y.aval.shape) for x, y in pairs)
+
+    num_carry = len(eqn.outvars) - sequences(eqn.outvars, body.outvars)
+    return len(eqn.invars) - num_carry - sequences(eqn.invars, body.invars), num_carry
+
+
+def _needed(jaxpr: Any) -> list[Any]:
+    """The equations on which the results depend."""
+    wanted = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
+    needed = []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(var in wanted for var in eqn.outvars):
+            needed.append(eqn)
+            wanted.update(var for var in eqn.invars if not isinstance(var, Literal))
+    return needed[::-1]
+
+
+def _num_entries(closed: Any) -> int:
+    """About as many entries as an evaluation makes."""
+    total = 0
+    for eqn in _opened(closed).eqns:
+        name = eqn.primitive.name
+        if name in _CALLS:
+            total += _num_entries(eqn.params[_CALLS[name]])
+        elif name in RULES and RULES[name] is elementwise:
+            total += sum(int(np.prod(var.aval.shape, dtype=int)) for var in eqn.outvars)
+    return total
+
+
+def _selected(flag: Entry, yes: list[Entries], no: list[Entries]) -> list[Entries]:
+    return [
+        Entries(y.shape, y.dtype, [select(flag, *pair) for pair in zip(y.flat, n.flat, strict=True)])
+        for y, n in zip(yes, no, strict=True)
+    ]
+
+
+def _stacked(series: Any, length: int) -> Entries:
+    first = series[0]
+    return Entries((length, *first.shape), first.dtype, [entry for x in series for entry in x.flat])
+
+
+def _counts(x: Entries) -> bool:
+    """Is it a known sequence of integers in equal steps?"""
+    if len(x.shape) != 1 or len(x.flat) < 2 or not x.known or not np.issubdtype(x.dtype, np.integer):
+        return False
+    return bool((np.diff(x.array().astype(np.int64), 2) == 0).all())
+
+
+def _in_series(x: Entries, num_lanes: int) -> Entries:
+    """Of a sequence [length, …]: entries that are sequences, for a scan to go through."""
+    rows = [x.take(places).flat for places in x.places()]
+    columns = zip(*rows, strict=True)
+    flat = [jax.tree.map(lambda *entries: _series(entries, num_lanes), *column) for column in columns]
+    return Entries(x.shape[1:], x.dtype, flat)
+
+
+def _series(entries: tuple[Entry, ...], num_lanes: int) -> Any:
+    vary = any(map(is_vector, entries))
+    return jnp.stack([spread(e, num_lanes) if vary else jnp.asarray(e, e.dtype) for e in entries])

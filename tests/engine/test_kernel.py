@@ -1,0 +1,90 @@
+"""A call as one Pallas kernel does what the XLA loop does. On the CPU it runs in interpret mode: as plain JAX."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from worlds import click_model, worst_first
+
+import jaxrank as jr
+from jaxrank.engine.entrywise import NotEntrywiseError
+from jaxrank.engine.kernel import run_kernel
+from jaxrank.engine.lanes import run_intervals
+from jaxrank.engine.request import Request
+from jaxrank.engine.task import prepare
+
+METRICS = ("regret", "violations")  # a float and an integer
+LANES, BLOCK = 7, 4  # the last block has a lane too many
+QUICK = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "fusion"}  # compile time is the cost
+# Two whole intervals, one that is cut short, and an empty one that fills the call up.
+INTERVALS = np.array([[1, 40, 1], [40, 61, 1], [61, 80, 0], [0, 0, 0]], np.int32)
+# Bounds low enough for exchanges, splits and eliminations within these steps.
+POLICIES = {
+    "static": (jr.StaticRanking(), "cm", 4),
+    "bubblerank": (jr.BubbleRank(delta=0.9), "pbm", 5),
+    "toprank": (jr.TopRank(delta=0.9), "cm", 5),
+    "batchrank": (jr.BatchRank(horizon=2), "dcm", 4),
+    "cascade_ucb1": (jr.CascadeUCB1(), "cm", 4),
+    "cascade_klucb": (jr.CascadeKLUCB(), "cm", 4),
+    "ranked_exp3": (jr.RankedExp3(), "pbm", 4),
+}
+
+
+def make_task(policy, model="cm", list_size=4, metrics=METRICS):
+    users = click_model(model, 5, seed=0, num_queries=LANES)
+    environment = jr.ClickBandit(users, base_ranking=worst_first(users), list_size=list_size, top=3)
+    return prepare(policy, environment, Request(num_steps=80, metrics=metrics))
+
+
+def assert_alike(got, expected):
+    """Integers and booleans exactly, floats to rounding."""
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(got), jax.tree.leaves(expected), strict=True):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype), jax.tree_util.keystr(path)
+        tolerance = {"rtol": 2e-5, "atol": 2e-6} if jnp.issubdtype(x.dtype, jnp.floating) else {"rtol": 0}
+        np.testing.assert_allclose(np.asarray(x), np.asarray(y), err_msg=jax.tree_util.keystr(path), **tolerance)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_kernel_records_what_the_loop_records_and_leaves_the_same_state(name):
+    task = make_task(*POLICIES[name])
+    lanes = task.make_lanes(np.arange(LANES))
+    expected = run_intervals(lanes, INTERVALS, {}, metrics=METRICS, mesh=task.mesh, prng="jaxrank")
+    kernel = jax.jit(partial(run_kernel, metrics=METRICS, prng="jaxrank", block=BLOCK, interpret=True))
+    kernel = kernel.lower(lanes, INTERVALS).compile(QUICK)
+    got = kernel(lanes, INTERVALS)
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    assert_alike(got[0][0], expected[0][0])
+    assert_alike(got[1:], expected[1:])
+    # What is left of a sum's compensation depends on the last bits of the sum.
+    sums, expected_sums = ({name: s.total - s.error for name, s in result[0][1].items()} for result in (got, expected))
+    assert_alike(sums, expected_sums)
+    if name == "static":
+        assert np.asarray(got[2]).all(axis=1).tolist() == [True, True, False, False], "settled, at whole intervals"
+    # From where the call ended, the next one continues.
+    state, sums = got[0]
+    rest = np.array([[80, 81, 1], *INTERVALS[[3, 3, 3]]], np.int32)
+    continued = kernel(lanes._replace(state=state, sums=sums), rest)
+    straight = np.array([[1, 61, 1], [61, 81, 1], *INTERVALS[[3, 3]]], np.int32)
+    whole = run_intervals(lanes, straight, {}, metrics=METRICS, mesh=task.mesh, prng="jaxrank")
+    assert_alike(jax.tree.map(lambda x: x[0], continued[1]), jax.tree.map(lambda x: x[1], whole[1]))
+
+
+@pytest.mark.parametrize("name", jr.available())
+def test_every_feature_free_policy_lowers_for_a_gpu(name):
+    """By Triton, as one kernel; what the GPU's compiler makes of it is not known here."""
+    policy = jr.make(name, **({"examination": [1.0, 0.7, 0.5, 0.2]} if name.startswith("pbm") else {}))
+    task = make_task(policy, metrics=("regret",))
+    try:
+        lanes = task.make_lanes(np.arange(LANES))
+    except ValueError as error:
+        pytest.skip(str(error))  # it needs features
+    kernel = jax.jit(partial(run_kernel, metrics=("regret",), prng="jaxrank"))
+    if name == "pbm_ts":  # the grid of its posterior is a sequence of 64 cells
+        with pytest.raises(NotEntrywiseError, match="scan"):
+            kernel.trace(lanes, INTERVALS)
+        return
+    text = kernel.trace(lanes, INTERVALS).lower(lowering_platforms=("cuda",)).as_text()
+    assert text.count("__gpu$xla.gpu.triton") == 1
+    assert "callback" not in text
