@@ -46,7 +46,12 @@ def assert_alike(got, expected):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), err_msg=jax.tree_util.keystr(path), **tolerance)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+QUICKEST = ("static", "bubblerank")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICKEST else [pytest.mark.slow]) for name in POLICIES]
+)
 def test_the_kernel_records_what_the_loop_records_and_leaves_the_same_state(name):
     task = make_task(*POLICIES[name])
     lanes = task.make_lanes(np.arange(LANES))
@@ -71,6 +76,7 @@ def test_the_kernel_records_what_the_loop_records_and_leaves_the_same_state(name
     assert_alike(jax.tree.map(lambda x: x[0], continued[1]), jax.tree.map(lambda x: x[1], whole[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", jr.available())
 def test_every_feature_free_policy_lowers_for_a_gpu(name):
     """By Triton, as one kernel; what the GPU's compiler makes of it is not known here."""
