@@ -3,7 +3,8 @@
 The XLA loop of ``lanes.py`` launches several kernels a step and moves the lanes' state through memory in each. Here the
 policy's own one-lane code is evaluated entry by entry (``entrywise.py``) inside a kernel: every program of its grid
 loads a block of lanes, runs the intervals, writes what is recorded at their ends, and stores the state. It is meant for
-GPUs, where Pallas compiles it by Triton; in interpret mode it runs anywhere, for tests.
+GPUs, where Pallas compiles it by Triton; in interpret mode it runs anywhere, for tests. ``simulate`` does not choose it
+yet: nobody has run it on a GPU, and compiled for one, the kernels of several policies spill registers.
 """
 
 import math
