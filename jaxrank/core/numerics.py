@@ -33,6 +33,11 @@ def ordered_sum(terms: Array) -> Array:
     return total
 
 
+def over_positions(terms: Array) -> Array:
+    """[L]: the sum of terms [K, L] over positions; storing the terms first is twice as fast as fusing them into it."""
+    return ordered_sum(lane_vector(terms))
+
+
 def exclusive(cumulative: Array, first: float | int | bool) -> Array:
     """Shifts a cumulative sum, product or ``any`` down by one: position k holds that of the positions above it."""
     return lane_vector(jnp.pad(lane_vector(cumulative)[:-1], (1, 0), constant_values=first))
@@ -111,11 +116,6 @@ def _comparators(size: int) -> Iterator[tuple[int, int]]:
                 break
             d, q, r = q - p, q >> 1, p
         p >>= 1
-
-
-def bernoulli_kl(p: Array, q: Array) -> Array:
-    """KL(p ‖ q) of two Bernoulli distributions, with 0·log 0 = 0; infinite if q is 0 or 1 and p is not."""
-    return jax.scipy.special.rel_entr(p, q) + jax.scipy.special.rel_entr(1 - p, 1 - q)
 
 
 _NEWTON_STEPS = 5  # enough for float32 to converge from the starting points below (tests/core/test_numerics.py)

@@ -21,7 +21,7 @@ from jax.scipy.special import rel_entr
 
 from jaxrank.core.batching import lane_vector
 from jaxrank.core.checks import non_negative, probability
-from jaxrank.core.numerics import ordered_sum
+from jaxrank.core.numerics import over_positions
 from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.samplers import position_based_posterior
@@ -146,8 +146,8 @@ class PBMPIE(_Optimistic):
         """bool[L]: is U_k(t) ≥ c? Never for c > 1, as an attraction is at most 1."""
         clicks, skips = state.clicks.astype(float), (state.shown - state.clicks).astype(float)
         p = (jnp.minimum(c, 1) * chi)[:, None]  # χ_l·c
-        rising = _over_positions(clicks) - _over_positions(skips * p / jnp.maximum(1 - p, 1e-30))  # −c·Φ'(c)
-        divergence = _over_positions(rel_entr(clicks, state.shown * p) + rel_entr(skips, state.shown * (1 - p)))
+        rising = over_positions(clicks) - over_positions(skips * p / jnp.maximum(1 - p, 1e-30))  # −c·Φ'(c)
+        divergence = over_positions(rel_entr(clicks, state.shown * p) + rel_entr(skips, state.shown * (1 - p)))
         return (c <= 1) & ((rising >= 0) | (divergence <= self._delta(step)))
 
 
@@ -170,14 +170,9 @@ class PBMTS(_PositionBased):
         return top_items(position_based_posterior(jax.random.uniform(key, (L,)), clicks, skips, chi), K)
 
 
-def _over_positions(terms: Array) -> Array:
-    """[L]: the sum of terms [K, L] over positions; storing the terms first is twice as fast as fusing them into it."""
-    return ordered_sum(lane_vector(terms))
-
-
 def _examined(state: PositionBasedState, chi: Array) -> Array:
     """float[L]: Ñ_k."""
-    return _over_positions(state.shown * chi[:, None])
+    return over_positions(state.shown * chi[:, None])
 
 
 def _estimate(state: PositionBasedState, chi: Array) -> Array:
