@@ -6,7 +6,8 @@ A field is one of
   several instances (queries of an environment, settings of a policy); ``leaf_axes`` says which leaves have this axis.
 - ``static()``: a shape or a switch, part of the tree's structure.
 - ``derived(ndim)``: a leaf computed from the others when the object is made.
-- anything else: a child pytree.
+- anything else: a child pytree. A bare number, switch or text, as in ``epsilon: float = 0.1``, is refused when the
+  class is made: a leaf that can be swept and a part of the structure look the same there, and the author has to choose.
 
 Values are checked and converted on the host, once, when the user makes an object. Unflattening (what jit, vmap, grad
 and pickle do) never runs the checks, so that the leaves may also be gradients or tracers.
@@ -64,6 +65,7 @@ def pytree(cls: type[T]) -> type[T]:
     cls.__getitem__ = _getitem  # type: ignore[index]
     cls = dataclasses.dataclass(frozen=True, eq=False, repr=False)(cls)
     fields = dataclasses.fields(cls)  # type: ignore[arg-type]
+    _refuse_bare(cls.__name__, fields)
     data = tuple(f.name for f in fields if not f.metadata.get("static"))
     meta = tuple(f.name for f in fields if f.metadata.get("static"))
 
@@ -79,6 +81,23 @@ def pytree(cls: type[T]) -> type[T]:
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten)
     return cls
+
+
+def _refuse_bare(name: str, fields: Iterable[dataclasses.Field[Any]]) -> None:
+    """A number, a switch or text must say whether it is a leaf or a part of the structure."""
+    for f in fields:
+        shown = f.type.__name__ if isinstance(f.type, type) else str(f.type).replace("typing.", "")
+        kinds = {part.strip(" ]") for part in shown.replace("Optional[", "").split("|")}
+        kinds |= {type(f.default).__name__}
+        if f.metadata or not kinds & {"float", "int", "bool", "str"}:
+            continue
+        default = [] if f.default is dataclasses.MISSING else [f"default={f.default!r}"]
+        dtype = ["dtype=jnp.int32"] if "int" in kinds else []
+        leaf = f"jr.array({', '.join(['ndim=0', *dtype, *default])}) for a number that can be swept, or "
+        raise ValueError(
+            f"{name}.{f.name} must say what it is; got a bare {shown}: write {f.name}: {shown} = "
+            f"{'' if kinds & {'bool', 'str'} else leaf}jr.static({', '.join(default)}) for a shape or a switch"
+        )
 
 
 def leaf_axes(tree: Any) -> list[int | None]:

@@ -1,6 +1,7 @@
 """Objects that print, compare, pickle and go through JAX's transformations."""
 
 import pickle
+from typing import Any, Optional
 
 import jax
 import jax.numpy as jnp
@@ -83,3 +84,37 @@ def test_leaves_with_a_leading_axis_are_found_and_shared_leaves_stay_shared():
 def test_bad_values_name_the_field_the_value_and_the_rule(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("annotation", "given", "message"),
+    [
+        (
+            float,
+            {"default": 0.1},
+            r"got a bare float: write epsilon: float = jr.array\(ndim=0, default=0.1\) for a number",
+        ),
+        ("float", {"default": 0.1}, r"got a bare float: .*, or jr.static\(default=0.1\) for a shape or a switch"),
+        (int, {}, r"write epsilon: int = jr.array\(ndim=0, dtype=jnp.int32\) for a number .* or jr.static\(\) for"),
+        (Any, {"default": 0.1}, r"got a bare Any: write epsilon: Any = jr.array\(ndim=0, default=0.1\)"),
+        (Optional[float], {"default": None}, r"jr.array\(ndim=0, default=None\)"),  # noqa: UP045
+        (int | None, {"default": None}, r"got a bare int \| None"),
+        (bool, {"default": True}, r"write epsilon: bool = jr.static\(default=True\) for a shape or a switch"),
+        (str, {"default": "ucb"}, r"write epsilon: str = jr.static\(default='ucb'\) for a shape or a switch"),
+    ],
+)
+def test_a_bare_number_or_switch_is_refused_when_the_class_is_made(annotation, given, message):
+    body = {"__annotations__": {"epsilon": annotation}, **({"epsilon": given["default"]} if given else {})}
+    with pytest.raises(ValueError, match=r"Mine\.epsilon must say what it is; .*" + message):
+        jr.pytree(type("Mine", (), body))
+
+
+def test_what_the_refusal_says_to_write_can_be_swept_and_children_stay_bare():
+    @jr.pytree
+    class Mine:
+        model: Any
+        inner: dict[str, Any] | None = None
+        epsilon: float = jr.array(ndim=0, default=0.1)
+
+    assert num_instances(Mine(jr.CascadeModel([0.2, 0.5]))) is None
+    assert num_instances(Mine(jr.CascadeModel([0.2, 0.5]), epsilon=[0.1, 0.2])) == 2
