@@ -26,6 +26,7 @@ ALLOWED = {
     "command": {"core", "output", "click_models", "datasets", "engine", "studies", "bench"},
     "testing": {"core", "click_models", "environments", "policies", "engine"},
     "__main__": {"command"},
+    "skeletons": {""},  # what jaxrank new writes knows only what is public
 }
 
 

@@ -1,4 +1,4 @@
-"""The command: ``jaxrank run``, ``resume``, ``sweep``, ``plot``, ``reproduce``, ``fit``, ``bench``, ``list``."""
+"""The command: ``jaxrank run``, ``resume``, ``sweep``, ``plot``, ``new``, ``reproduce``, ``fit``, ``list``, …"""
 
 import argparse
 import contextlib
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         code, complaint = 2, f"error: not enough memory: {error or 'ask for less'}"
     except Interrupted as error:
-        again = "the same command" if options.name == "sweep" else f"jaxrank resume {options.checkpoint}"
+        again = "the same command" if options.name == "sweep" else commands.resume_command(options)
         code, complaint = 75, f"{error}; continue with: {again}"
     except KeyboardInterrupt:
         code, complaint = 130, "interrupted, nothing written"
@@ -92,17 +92,24 @@ def parser() -> argparse.ArgumentParser:
         description="Runs policies in a world and writes run.nc and a picture of each metric. The world is that of the "
         "policies or of the data unless --world says which: click (a click bandit, for bubblerank, cascade_ucb1, …), "
         "topics (users who want different topics, for cascade_hybrid, cascade_lin_ucb, …) or letor (a stream of "
-        "queries with features, for pairrank, pdgd, …).",
+        "queries with features, for pairrank, pdgd, …). FILE.py:CLASS and package.module:CLASS name policies, click "
+        "models and environments of your own. Such a name imports the file or module, which runs its code.",
     )
     run.set_defaults(command=commands.run)
     run.add_argument(
         "--policy",
         action="append",
         metavar="NAME[:OPTION=VALUE,…]",
-        help="a policy, e.g. bubblerank or bubblerank:delta=0.01; may be given several times (default, by world: "
+        help="a policy, e.g. bubblerank or bubblerank:delta=0.01; one of your own, e.g. my_policies.py:ItemTS or "
+        "package.module:ItemTS:prior=2; may be given several times (default, by world: "
         "bubblerank and static; cascade_hybrid and cascade_lin_ucb; pairrank and pdgd)",
     )
-    run.add_argument("--world", choices=["click", "topics", "letor"], help="the world in which they run")
+    run.add_argument(
+        "--world",
+        metavar="NAME",
+        help="the world in which they run: click, topics or letor, or an environment of your own, e.g. "
+        "my_environments.py:TwoKinds:share=0.5",
+    )
     run.add_argument(
         "--data",
         metavar="PATH",
@@ -120,7 +127,12 @@ def parser() -> argparse.ArgumentParser:
         "--items", type=_whole, metavar="L", help="click: items of a synthetic query (10); topics: items in all (200)"
     )
     run.add_argument("--list-size", type=_whole, metavar="K", help="positions (click: as many as items; otherwise 10)")
-    run.add_argument("--click-model", metavar="NAME", help="click: the click model, cm, dcm or pbm (cm)")
+    run.add_argument(
+        "--click-model",
+        metavar="NAME",
+        help="click: the click model, cm, dcm, pbm, ubm, dbn or ccm, with options as in dbn:continuation=0.9; or one "
+        "of your own, e.g. my_click_models.py:RankBiasedModel:persistence=0.7 (cm)",
+    )
     run.add_argument(
         "--top", type=_whole, metavar="N", help="click: the top positions that regret and reward count (half of all)"
     )
@@ -141,10 +153,21 @@ def parser() -> argparse.ArgumentParser:
     _add_machines(run)
 
     resume = subparsers.add_parser(
-        "resume", formatter_class=as_shown, epilog=_EXIT_CODES, help="continue a run that was saved by --checkpoint"
+        "resume",
+        formatter_class=argparse.HelpFormatter,
+        epilog=_EXIT_CODES,
+        help="continue a run that was saved by --checkpoint",
     )
     resume.set_defaults(command=commands.resume, run_defaults=lambda: parser.parse_args(["run"]))
     resume.add_argument("checkpoint", type=Path, metavar="FOLDER", help="the folder given to --checkpoint")
+    resume.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="FILE|MODULE",
+        help="a file or module with code of your own that the run was started with; what the folder names is imported, "
+        "and so executed, only if it is named here too",
+    )
     resume.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_machines(resume)
 
@@ -161,6 +184,16 @@ def parser() -> argparse.ArgumentParser:
     sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go, instead of the config's own")
     sweep.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of each cell")
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
+
+    new = subparsers.add_parser(
+        "new",
+        help="write a policy, a click model or an environment to start from, with its test beside it",
+        description="Writes FILE, a small algorithm to replace by your own, and test_FILE beside it, which passes as "
+        "it stands. Neither may exist.",
+    )
+    new.set_defaults(command=commands.new)
+    new.add_argument("kind", metavar="KIND", help="policy, click-model or environment")
+    new.add_argument("file", type=Path, metavar="FILE", help="e.g. my_policies.py")
 
     plot = subparsers.add_parser("plot", formatter_class=as_shown, help="draw the curves of a results file")
     plot.set_defaults(command=commands.plot)

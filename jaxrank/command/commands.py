@@ -1,9 +1,10 @@
 """What each command does with its options (which ``cli.py`` defines)."""
 
 import argparse
-import ast
-import dataclasses
+import inspect
 import json
+import shlex
+import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,8 @@ import numpy as np
 
 from jaxrank import bench as benchmark
 from jaxrank import click_models, datasets
-from jaxrank.core import registry
+from jaxrank.command.new_files import write_skeleton
+from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer
 from jaxrank.core.version import __version__
 from jaxrank.engine import distributed
@@ -39,7 +41,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         raise ValueError("--coordinator, --num-processes and --process-id need --distributed")
     mesh = None if options.devices is None else first_devices(options.devices)
     first = jax.process_index() == 0
-    policies = _policies(options.policy or [])
+    policies = _policies(options.policy or [], getattr(options, "folder", None))
     name = options.world or worlds.find_world(policies, options.data)
     policies = policies or _policies(worlds.POLICIES[name])
     given = {option: getattr(options, option) for option in sorted(set().union(*worlds.OPTIONS.values()))}
@@ -109,13 +111,15 @@ def _keep_options(options: argparse.Namespace) -> None:
     of_this_process = ("command", "claim", "name", "checkpoint", *_MACHINE_OPTIONS)
     kept = {name: value for name, value in vars(options).items() if name not in of_this_process}
     kept |= {name: str(value.resolve()) for name, value in kept.items() if isinstance(value, Path)}
-    write_text(path, json.dumps({"jaxrank": __version__, "options": kept}, indent=1))
+    content = {"jaxrank": __version__, "folder": str(Path.cwd()), "options": kept}
+    write_text(path, json.dumps(content, indent=1))
 
 
 def resume(options: argparse.Namespace) -> None:
     path = options.checkpoint / "run.json"
     try:
-        kept = json.loads(path.read_text())["options"]
+        content = json.loads(path.read_text())
+        kept, folder = content["options"], Path(content["folder"])
     except (OSError, ValueError, KeyError, TypeError):
         raise ValueError(f"FOLDER must be the one given to --checkpoint; cannot read {path}") from None
     again = options.run_defaults()
@@ -124,7 +128,54 @@ def resume(options: argparse.Namespace) -> None:
     for name in ("checkpoint", "claim", *_MACHINE_OPTIONS):
         setattr(again, name, getattr(options, name))
     again.quiet |= options.quiet
+    again.folder = folder  # in which the run was started: paths of files are relative to it
+    for name, kind in (("click_model", "click_model"), ("world", "environment")):
+        if getattr(again, name):
+            setattr(again, name, _located(getattr(again, name), kind, folder))
+    _refuse_untrusted(options, again)
     run(again, resume=True)
+
+
+def own_sources(options: argparse.Namespace) -> list[str]:
+    """The files and modules with code of one's own that the options of a run name."""
+    folder = getattr(options, "folder", None) or Path()
+    named = [(text, "policy") for text in options.policy or ()]
+    named += [
+        (text, kind) for text, kind in ((options.click_model, "click_model"), (options.world, "environment")) if text
+    ]
+    found = [
+        own_code.source_of(registry.parse("run.json", _located(text, kind, folder), kind)[0]) for text, kind in named
+    ]
+    return list(dict.fromkeys(_absolute(source) for source in found if source))
+
+
+def resume_command(options: argparse.Namespace) -> str:
+    """What to type to continue a run that ``jaxrank run`` or ``jaxrank resume`` was told to stop."""
+    trusted = options.trust if options.name == "resume" else own_sources(options)
+    return " ".join(["jaxrank resume", str(options.checkpoint), *(f"--trust {shlex.quote(name)}" for name in trusted)])
+
+
+def _refuse_untrusted(options: argparse.Namespace, again: argparse.Namespace) -> None:
+    """A run.json may come from anyone, so the code that it names is imported only if the command line names it too."""
+    needed = own_sources(again)
+    trusted = {_absolute(source) for source in options.trust}
+    if not set(needed) <= trusted:
+        options.trust = needed
+        raise ValueError(
+            f"--trust must name the code that a run imports; this one was started with {', '.join(needed)}: if "
+            f"you trust it, continue with: {resume_command(options)}"
+        )
+
+
+def _absolute(source: str) -> str:
+    """A file by its whole path; a module by its name."""
+    return str(Path(source).expanduser().resolve()) if source.endswith(".py") else source
+
+
+def _located(text: str, kind: str, folder: Path) -> str:
+    """``text`` with the path of its file, if it has one, taken from ``folder``."""
+    name = registry.parse("run.json", text, kind)[0]
+    return own_code.located(name, folder) + text.removeprefix(name)
 
 
 def sweep(options: argparse.Namespace) -> None:
@@ -140,6 +191,11 @@ def sweep(options: argparse.Namespace) -> None:
     if report.failed:
         listing = "; ".join(f"{name}: {error}" for name, error in report.failed.items())
         raise ValueError(f"{len(report.failed)} cells failed: {listing}")
+
+
+def new(options: argparse.Namespace) -> None:
+    path, test, run_options = write_skeleton(options.kind, options.file)
+    print(f"wrote {path} and {test}; try: pytest {test}; jaxrank run {run_options}")
 
 
 def plot(options: argparse.Namespace) -> None:
@@ -229,14 +285,20 @@ def bench(options: argparse.Namespace) -> None:
 
 
 def list_names(options: argparse.Namespace) -> None:
-    for kind, title in (("policy", "Policies"), ("click_model", "Click models")):
+    kinds = {"policy": "Policies", "click_model": "Click models", "environment": "Environments"}
+    for kind, title in kinds.items():
         print(f"{title}:")
         for name in registry.available(kind):
-            factory = registry.factory(name, kind)
-            fields = dataclasses.fields(factory) if dataclasses.is_dataclass(factory) else ()
-            signature = ", ".join(f.name for f in fields if f.init)
+            try:
+                factory = registry.factory(name, kind)
+            except ValueError as error:  # in another package, which must not spoil the list
+                warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+                continue
+            signature = ", ".join(inspect.signature(factory).parameters)
             summary = (factory.__doc__ or "").strip().split("\n")[0]
-            print(f"  {f'{name}({signature})':44} {summary}")
+            package = registry.origin(name, kind)
+            print(f"  {f'{name}({signature})':44} {summary}{f' [{package}]' if package else ''}")
+    print("Of your own: my_policies.py:ItemTS or package.module:ItemTS in the place of a name; jaxrank new writes one.")
     print("Figures:")
     for name, figure in papers.FIGURES.items():
         print(f"  {name:44} {(figure.__doc__ or '').strip().split(chr(10))[0]}")
@@ -248,30 +310,20 @@ def list_names(options: argparse.Namespace) -> None:
     print("  ndcg, cndcg, regret, clicks, and of the learnt ranker on held-out queries: ndcg@10")
 
 
-def _policies(specifications: Sequence[str]) -> dict[str, Any]:
-    """{label: policy}: the class name, or the specification where two policies have one class."""
+def _policies(specifications: Sequence[str], folder: Path | None = None) -> dict[str, Any]:
+    """{label: policy}: the class name, or the specification where two policies have one class.
+
+    Files are looked for in ``folder`` if it is given; the labels do not depend on it.
+    """
     made = []
     for text in specifications:
-        name, _, settings = text.partition(":")
-        made.append((text, registry.make(name, **_settings(text, settings))))
+        name, settings = registry.parse("--policy", text)
+        made.append((text, registry.make(own_code.located(name, folder) if folder else name, **settings)))
     classes = [type(policy).__name__ for _, policy in made]
     labels = [c if classes.count(c) == 1 else text for c, (text, _) in zip(classes, made, strict=True)]
     if len(set(labels)) < len(labels):
         raise ValueError(f"--policy must not be given twice with the same options; got {' '.join(specifications)}")
     return dict(zip(labels, (policy for _, policy in made), strict=True))
-
-
-def _settings(text: str, settings: str) -> dict[str, Any]:
-    parsed = {}
-    for setting in filter(None, settings.split(",")):
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise ValueError(f"--policy must look like name:option=value,option=value; got {text!r}")
-        try:
-            parsed[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            parsed[key] = value
-    return parsed
 
 
 def _table(result: Any) -> str:

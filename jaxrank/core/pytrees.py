@@ -102,7 +102,7 @@ def _refuse_bare(name: str, fields: Iterable[dataclasses.Field[Any]]) -> None:
 
 def leaf_axes(tree: Any) -> list[int | None]:
     """For every leaf, in the order of ``jax.tree.leaves``: 0 if it has an instance axis, None if it is shared."""
-    if not dataclasses.is_dataclass(tree):
+    if not dataclasses.is_dataclass(tree) or isinstance(tree, type):
         return [None] * len(jax.tree.leaves(tree))
     axes: list[int | None] = []
     for f in dataclasses.fields(tree):

@@ -127,6 +127,40 @@ class Environment(Protocol):
         """Expected values of one step; ``simulate`` sums up the requested ones."""
 
 
+REQUIRED = {  # the members that a class of each kind must have
+    "policy": ("init", "rank", "update"),
+    "click_model": (
+        *("sample", "click_probability", "examination_probability", "reward"),
+        *("optimal_ranking", "log_likelihood", "attraction"),
+    ),
+    "environment": ("query", "clicks", "metrics", "instance_dim"),
+}
+
+
+def require(kind: str, given: Any, name: str | None = None) -> None:
+    """Refuses what is not an object of this kind: a pytree with the members of the protocol.
+
+    Args:
+      kind: "policy", "click_model" or "environment".
+      given: what the caller was given.
+      name: what it is called in the message; the kind by default.
+    """
+    cls, name = type(given).__name__, name or kind
+    if isinstance(given, type):
+        raise ValueError(f"{name} must be an instance; got the class {given.__name__}: write {given.__name__}(…)")
+    if isinstance(given, str):
+        raise ValueError(f"{name} must be an object; got the name {given!r}: write jr.make({given!r}) for a policy")
+    missing = [member for member in REQUIRED[kind] if not hasattr(given, member)]
+    if missing:
+        other = {"policy": "environment", "environment": "policy"}.get(kind)
+        if other and all(hasattr(given, member) for member in REQUIRED[other]):
+            raise ValueError(f"{name} must be one; got {cls}, which is the {other}: are the two swapped?")
+        needed, lacking = ", ".join(REQUIRED[kind]), ", ".join(missing)
+        raise ValueError(f"{name} must have the members {needed}; {cls} has no {lacking}")
+    if jax.tree_util.all_leaves([given]):
+        raise ValueError(f"{name} must be a pytree; got a {cls}, which is not one: put @jr.pytree above its class")
+
+
 def reward_gap(model: ClickModel, better: Array, worse: Array, top: int | None = None) -> Array:
     """reward(better) − reward(worse): by the model's own ``reward_gap``, or else as the difference of its rewards."""
     if hasattr(model, "reward_gap"):

@@ -1,11 +1,12 @@
 """Synthetic queries that look like real ones: the default world, for when there is no data."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrank.core.checks import choice, integer, open_probability, real
-from jaxrank.core.registry import make
+from jaxrank.core import registry
+from jaxrank.core.checks import integer, open_probability, real
 from jaxrank.core.types import ClickModel
 from jaxrank.datasets.ratings import Ratings
 
@@ -24,40 +25,50 @@ _CALIBRATION = {
     "cm": _Calibration(-0.74, 1.33, 0.68, 0.50, 0.90),
     "dcm": _Calibration(-0.57, 0.84, 0.89, 0.25, 0.65),
     "pbm": _Calibration(-0.86, 0.68, 0.85, 0.35, 0.85),
+    "ubm": _Calibration(-0.85, 0.50, 0.70, 0.30, 0.90),
+    "dbn": _Calibration(-0.67, 1.16, 0.83, 0.40, 0.65),
+    "ccm": _Calibration(-0.71, 1.11, 0.83, 0.40, 0.65),
 }
 
 
-def synthetic(model: str = "cm", num_queries: int = 60, num_items: int = 10, seed: int = 0) -> ClickModel:
+def synthetic(
+    model: str = "cm", num_queries: int = 60, num_items: int = 10, seed: int = 0, **parameters: Any
+) -> ClickModel:
     """A click model of ``num_queries`` queries, items in production order: the base list R₀ is 0, 1, 2, ….
 
     Attraction falls with the logarithm of the production position, with a level and a slope for each query and noise
     for each document. The five numbers per model were calibrated on the 60 Yandex queries of the
     BatchRank paper's authors: level, slope and level spread are a least-squares fit of the logits of their
     attractions on log k; slope spread and noise were then chosen so that the number of inversions |V₀| of R₀ has
-    their mean and standard deviation (at 10 items 10.9 ± 4.8 for CM, 11.7 ± 4.8 for DCM, 15.0 ± 5.7 for PBM).
-    Examination and termination are smooth curves through the profiles fitted there: examination falls from 1 to
-    about a quarter; termination is highest at both ends and 1 at the last position.
+    their mean and standard deviation (at 10 items 10.9 ± 4.8 for CM, 11.7 ± 4.8 for DCM, 15.0 ± 5.7 for PBM,
+    17.1 ± 6.0 for UBM, 9.7 ± 4.5 for DBN, 9.8 ± 4.6 for CCM).
+    The other parameters are smooth curves through those fitted there: examination falls from 1 to about a quarter, and
+    after a click with the distance from it; termination is highest at both ends and 1 at the last position;
+    satisfaction falls with the production position from a third to an eighth.
+
+    A model of one's own has the attractions of "cm". Its fields of the same names as those of jaxrank's models, such as
+    ``examination``, have their values; other fields need a default, or a value in ``parameters``.
 
     Args:
-      model: "cm", "dcm" or "pbm".
+      model: "cm", "dcm", "pbm", "ubm", "dbn" or "ccm", or the name of another click model as in ``jr.make``.
       num_queries: the length of the query axis.
       num_items: L, and the number of positions that have an examination or termination probability.
       seed: of NumPy's generator. A query's numbers do not depend on the number of queries.
+      parameters: of the click model, instead of the synthetic ones.
     """
-    model = choice("model", model, _CALIBRATION)
+    fields = registry.required_fields(model, kind="click_model")
     num_queries, num_items = integer("num_queries", num_queries), integer("num_items", num_items)
-    c = _CALIBRATION[model]
+    c = _CALIBRATION.get(model, _CALIBRATION["cm"])
     normal = np.random.default_rng(seed).standard_normal((num_queries, 2 + num_items))
     log_position = np.log(np.arange(1, num_items + 1))
     level, slope, noise = normal[:, :1], normal[:, 1:2], normal[:, 2:]
     logit = c.level - c.slope * log_position + c.level_spread * level + c.noise * noise
     logit -= c.slope_spread * slope * (log_position - log_position.mean())
-    parameters = {"attraction": 1 / (1 + np.exp(-logit))}
-    if model == "dcm":
-        parameters["termination"] = _termination(num_items)
-    if model == "pbm":
-        parameters["examination"] = _examination(num_items)
-    return make(model, kind="click_model", **parameters)
+    parameters = {"attraction": 1 / (1 + np.exp(-logit))} | parameters
+    for field in fields:
+        if field in _PARAMETERS and field not in parameters:
+            parameters[field] = _PARAMETERS[field](num_items)
+    return registry.make(model, kind="click_model", **parameters)
 
 
 def _examination(num_positions: int) -> np.ndarray:
@@ -68,6 +79,30 @@ def _examination(num_positions: int) -> np.ndarray:
 def _termination(num_positions: int) -> np.ndarray:
     above, below = np.arange(num_positions), np.arange(num_positions)[::-1]
     return np.minimum(1, 0.46 + 0.2 * np.exp(-2.0 * above) + 0.54 * np.exp(-1.0 * below))
+
+
+def _examination_after(num_positions: int) -> np.ndarray:
+    """[K, K]: 1 right below a click, then falling, the faster the higher the click is; the last column is no click."""
+    position, click = np.indices((num_positions, num_positions))
+    after = np.minimum(1, ((click + 2.1) / (position + 0.7)) ** 2.5)
+    after[:, -1] = 1 / (1 + (np.arange(num_positions) / 2.3) ** 1.9)
+    return after
+
+
+def _satisfaction(num_items: int) -> np.ndarray:
+    return 0.125 + 0.225 * np.exp(-1.2 * np.arange(num_items))
+
+
+_PARAMETERS: dict[str, Callable[[int], Any]] = {
+    "examination": _examination,
+    "termination": _termination,
+    "examination_after": _examination_after,
+    "satisfaction": _satisfaction,
+    "continuation": lambda num_items: 1.0,
+    "tau1": lambda num_items: 1.0,
+    "tau2": lambda num_items: 0.94,
+    "tau3": lambda num_items: 0.0,
+}
 
 
 # The fraction of MovieLens's 1,000 most rated movies in each genre; the rarest three are rounded up.

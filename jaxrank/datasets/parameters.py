@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxrank.core.checks import choice
 from jaxrank.core.pytrees import take_instances
-from jaxrank.core.registry import make
+from jaxrank.core.registry import make, required_fields
 from jaxrank.core.types import ClickModel
 from jaxrank.output.files import atomic_path
 
@@ -42,14 +41,20 @@ _KEYS = {  # our field -> the file's key
 _PER_ITEM = ("attraction", "satisfaction")
 
 
-def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
+def yandex(path: str | os.PathLike[str], model: str = "cm", **given: Any) -> ClickModel:
     """The click model of every query in a file, items in production order: the base list R₀ is 0, 1, 2, ….
 
     Args:
       path: the JSON file, the folder that holds click_models_60Q.json, or a folder with yandex-click-models in it.
-      model: "cm", "dcm", "pbm", "ubm", "dbn" or "ccm".
+      model: "cm", "dcm", "pbm", "ubm", "dbn" or "ccm", or another click model as in ``jr.make``. The parameters of
+        that one are in the file under its own name, without the file or module that it is in, and the names of its
+        fields; a field with a default is not read.
+      given: parameters of the click model that are not read from the file.
     """
-    choice("model", model, _KEYS)
+    section, keys = model.upper(), _KEYS.get(model)
+    if keys is None:
+        section = model.rpartition(":")[2]
+        keys = {field: field for field in required_fields(model, kind="click_model")}
     file = _find(Path(path))
     try:
         queries = json.loads(file.read_text(encoding="utf-8"))
@@ -57,11 +62,13 @@ def yandex(path: str | os.PathLike[str], model: str = "cm") -> ClickModel:
         raise ValueError(f"{file}: not a JSON file: {error}") from None
     if not isinstance(queries, dict) or not queries:
         raise ValueError(f"{file}: must be an object of at least one query; got {type(queries).__name__}")
-    parameters = {}
-    for field, key in _KEYS[model].items():
-        rows = [_numbers(file, queries, query, model.upper(), key) for query in queries]
+    parameters = dict(given)
+    for field, key in keys.items():
+        if field in given:
+            continue
+        rows = [_numbers(file, queries, query, section, key) for query in queries]
         if len({row.shape for row in rows}) > 1:
-            raise ValueError(f"{file}: {model.upper()} {key} must have one shape in all queries")
+            raise ValueError(f"{file}: {section} {key} must have one shape in all queries")
         parameters[field] = _complement(key, np.stack(rows))
     try:
         return make(model, kind="click_model", **parameters)

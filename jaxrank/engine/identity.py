@@ -3,14 +3,16 @@
 A checkpoint stores it, and a run with another configuration is refused; the processes of a run compare theirs.
 """
 
+import dataclasses
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
+from jaxrank.core.own_code import classes, code_of
 from jaxrank.core.version import __version__
 from jaxrank.engine.task import Task
 
@@ -26,6 +28,8 @@ def configuration(task: Task) -> dict[str, Any]:
         "jaxrank": __version__,
         "policy": described(task.policy),
         "environment": described(task.environment),
+        "fields": _fields((task.policy, task.environment)),
+        "code of your own": code_of((task.policy, task.environment)),
         "state of a lane": str(state),
         "num_steps": request.num_steps,
         "recorded steps": described(task.steps),
@@ -38,6 +42,11 @@ def configuration(task: Task) -> dict[str, Any]:
         "skip_settled": task.skip_settled,
         "float64": bool(jax.config.jax_enable_x64),  # type: ignore[attr-defined]
     }
+
+
+def _fields(trees: Iterable[Any]) -> dict[str, list[str]]:
+    """The names of the fields of every class: values alone do not tell a renamed field."""
+    return {cls.__name__: [f.name for f in dataclasses.fields(cls)] for tree in trees for cls in classes(tree)}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxrank.core import random
 from jaxrank.core.checks import did_you_mean
 from jaxrank.core.pytrees import num_instances, take_instances
-from jaxrank.core.types import Array, Environment, Policy, Query, keeps_items, with_horizon
+from jaxrank.core.types import Array, Environment, Policy, Query, keeps_items, require, with_horizon
 from jaxrank.engine.devices import lane_mesh
 from jaxrank.engine.lanes import Lanes, lane_bytes, make_lanes, may_settle, padded_size
 from jaxrank.engine.request import Probe, Request
@@ -97,13 +97,10 @@ class Task:
         return f"{self.policy!r}, {', '.join(names)}"
 
 
-_METHODS = {"policy": ("init", "rank", "update"), "environment": ("query", "clicks", "metrics")}
-
-
 def prepare(policy: Policy, environment: Environment, request: Request) -> Task:
     """Checks a request against its policy and its environment, before anything runs."""
-    _require("policy", policy)
-    _require("environment", environment)
+    require("policy", policy)
+    require("environment", environment)
     policy = with_horizon(policy, request.num_steps)
     settings, available = num_instances(policy), num_instances(environment) or 1
     if request.instances is not None and max(request.instances) >= available:
@@ -131,23 +128,6 @@ def prepare(policy: Policy, environment: Environment, request: Request) -> Task:
         skip_settled=request.skip_settled and not request.probes and may_settle(policy, environment),
         mesh=lane_mesh(int(np.prod(grid)), request.mesh, query.features is not None),
     )
-
-
-def _require(role: str, given: Any) -> None:
-    """``given`` is a pytree with the methods of a policy or of an environment."""
-    name = type(given).__name__
-    if isinstance(given, type):
-        raise ValueError(f"{role} must be an instance; got the class {given.__name__}: write {given.__name__}(…)")
-    if isinstance(given, str):
-        raise ValueError(f"{role} must be an object; got the name {given!r}: write jr.make({given!r}) for a policy")
-    missing = [method for method in _METHODS[role] if not callable(getattr(given, method, None))]
-    if missing:
-        other = next(name for name in _METHODS if name != role)
-        if all(callable(getattr(given, method, None)) for method in _METHODS[other]):
-            raise ValueError(f"{role} must be one; got {name}, which is the {other}: are the two swapped?")
-        raise ValueError(f"{role} must have the methods {', '.join(_METHODS[role])}; {name} has no {missing[0]}")
-    if jax.tree_util.all_leaves([given]):
-        raise ValueError(f"{role} must be a pytree; got a {name}, which is not one: put @jr.pytree above its class")
 
 
 def _offered(environment: Environment) -> tuple[Query, dict[str, jax.ShapeDtypeStruct]]:

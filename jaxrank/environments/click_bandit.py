@@ -8,7 +8,7 @@ from jaxrank.core.checks import integer, non_negative
 from jaxrank.core.metrics import dcg, violation
 from jaxrank.core.pytrees import array, derived, num_instances, over_instances, pytree, static
 from jaxrank.core.ranking import complete, inversions, lookup, top_items
-from jaxrank.core.types import Array, Key, Query, by_position, reward_gap
+from jaxrank.core.types import Array, Key, Query, by_position, require, reward_gap
 
 
 @pytree
@@ -48,6 +48,7 @@ class ClickBandit:
         return self.click_model.attraction.shape[-1]
 
     def _validate(self) -> None:
+        require("click_model", self.click_model, "ClickBandit.click_model")
         L = self.num_items
         size = integer("ClickBandit.list_size", L if self.list_size is None else self.list_size, 1, L, " items")
         top = integer("ClickBandit.top", size if self.top is None else self.top, 1, size, " positions of the list")

@@ -20,6 +20,10 @@
     grid.click_model = ["cm", "pbm"]    # one run for each value
 
 A cell is one policy, with one choice of its switches, in one environment.
+
+Policies, click models and environments of your own are named as in jaxrank run: name = "my_policies.py:ItemTS",
+click_model = "my_models.py:RankBiased", world = "package.module:TwoKinds". Paths are relative to the working directory.
+Such a name imports the file or module: running a sweep file runs the code that it names, so read what others send you.
 """
 
 import dataclasses
@@ -31,7 +35,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from jaxrank.core import registry
+from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, did_you_mean, integer
 from jaxrank.core.types import Policy
 from jaxrank.engine.request import Request, command_default, flags
@@ -103,6 +107,7 @@ def _sweep(config: Mapping[str, Any]) -> Sweep:
         world = _world(where, chosen, {label: policy for label, policy, *_ in policies})
         for label, policy, settings, description in policies:
             cells.append(_cell(where, chosen, world, label, policy, settings, description, given))
+    _distinct("the names of results files", [cell.file for cell in cells])
     return Sweep(Path(out), tuple(cells))
 
 
@@ -119,6 +124,8 @@ def _cell(
     asked = {"steps": world.num_steps, "metrics": world.metrics, **DEFAULTS, **given}
     options = {_OPTIONS[key].name: value for key, value in asked.items()} | world.measured(asked["metrics"])
     configuration = {"policy": description, "environment": chosen, **asked, "metrics": list(asked["metrics"])}
+    if code := own_code.code_of((policy, world.environment)):
+        configuration["code of your own"] = code
     cell = Cell(f"{where}, {label}", where, label, settings, policy, world, options, configuration)
     try:
         cell.task()
@@ -130,7 +137,8 @@ def _cell(
 def _policies(table: dict[str, Any]) -> list[tuple[str, Policy, tuple[dict[str, Any], ...], dict[str, Any]]]:
     """(label, policy, settings, description) for each choice of the switches; numbers are swept inside the policy."""
     name = _typed("policy.name", table.get("name"), str)
-    choice("policy.name", name, registry.available())
+    if own_code.source_of(name) is None:
+        choice("policy.name", name, registry.available())
     fixed, grid = _parted(f"policy {name}", table)
     fixed.pop("name")
     factory = registry.factory(name)
@@ -152,7 +160,18 @@ def _policies(table: dict[str, Any]) -> list[tuple[str, Policy, tuple[dict[str, 
 def _world(where: str, chosen: dict[str, Any], policies: dict[str, Policy]) -> worlds.World:
     options = dict(chosen)
     name = _typed("environment.world", options.pop("world", "click"), str)
-    choice("environment.world", name, worlds.OPTIONS)
+    if name in worlds.OPTIONS:
+        options = _world_options(name, options)
+    elif own_code.source_of(name) is None:
+        choice("environment.world", name, registry.available("environment"))
+    try:
+        return worlds.make_world(name, policies, **options)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"environment {where:.80}: {error}") from None
+
+
+def _world_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a world of jaxrank's own, checked."""
     _known(f"environment {name}: ", options, worlds.OPTIONS[name])
     types = {"data": str, "click_model": str, "trade_off": (int, float), "user": list}
     for key, value in options.items():
@@ -162,10 +181,7 @@ def _world(where: str, chosen: dict[str, Any], policies: dict[str, Policy]) -> w
             options[key] = integer(f"environment.{key}", value)
     if not all(isinstance(user, str) for user in options.get("user", [])):
         raise ValueError(f"environment.user must be a list of names; got {options['user']!r:.60}")
-    try:
-        return worlds.make_world(name, policies, **options)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"environment {where:.80}: {error}") from None
+    return options
 
 
 def _alternatives(table: dict[str, Any]) -> list[dict[str, Any]]:

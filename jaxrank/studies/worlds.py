@@ -4,11 +4,14 @@
 measured there by default.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrank.click_models import graded_user
+from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer
 from jaxrank.core.pytrees import num_instances, take_instances
 from jaxrank.core.types import Environment, Policy, learns_ranker
@@ -80,12 +83,14 @@ def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> Wor
     """A world for ``policies``; ``options`` that are None count as not given.
 
     Args:
-      name: "click" (a click bandit), "topics" (a topic bandit) or "letor" (a query stream).
+      name: "click" (a click bandit), "topics" (a topic bandit) or "letor" (a query stream); or another environment, as
+        in ``jr.make``, with options as in "my_environments.py:TwoKinds:share=0.5".
       policies: the policies that will run there, by name.
-      options: those of ``OPTIONS[name]``.
+      options: those of ``OPTIONS[name]``, or the fields of another environment.
     """
-    choice("--world", name, OPTIONS)
     given = {option: value for option, value in options.items() if value is not None}
+    if name not in OPTIONS:
+        return _other(name, given)
     for option, value in given.items():
         if option not in OPTIONS[name]:
             worlds = " or ".join(world for world, known in OPTIONS.items() if option in known)
@@ -100,6 +105,15 @@ def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> Wor
     if name == "letor":
         return _letor(policies, **given)
     return _topics(**given) if name == "topics" else _click(**given)
+
+
+def _other(text: str, given: dict[str, Any]) -> World:
+    """An environment that is not jaxrank's own."""
+    name, options = registry.parse("--world", text, "environment")
+    if own_code.source_of(name) is None:
+        choice("--world", name, registry.available("environment"))
+    environment = registry.make(name, "environment", **options | given)
+    return World(environment, text, ("regret",), {}, num_steps=10_000)
 
 
 def _made_for(policy: Policy) -> str:
@@ -120,10 +134,11 @@ def _click(
 ) -> World:
 
     model: Any
+    kind, parameters = registry.parse("--click-model", click_model, "click_model")
     if data is None:
-        model = synthetic(click_model, queries or 60, items)
+        model = synthetic(kind, queries or 60, items, **parameters)
     else:
-        model = yandex(data, click_model)
+        model = yandex(data, kind, **parameters)
         available = num_instances(model) or 1
         if queries is not None:
             model = take_instances(model, slice(_at_most("--queries", queries, available)))
@@ -174,6 +189,23 @@ def _letor(
     summary = f"a stream of {train.num_queries} {_kind(data)} queries, clicked by {' and '.join(user)} users"
     names = tuple(user) if len(user) > 1 else ()
     return World(environment, summary, ("cndcg", *probes), probes, num_steps=2_000, names=names)
+
+
+def _register(name: str, summary: str) -> None:
+    """Makes ``jr.make(name, kind="environment")`` the environment of a world."""
+
+    def make(**options: Any) -> Environment:
+        return make_world(name, {}, **options).environment
+
+    keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=None)
+    make.__signature__ = inspect.Signature([keyword(option) for option in OPTIONS[name]])  # type: ignore[attr-defined]
+    make.__doc__ = summary
+    registry.register(name, make, kind="environment")
+
+
+_register("click", "A click bandit: queries whose items stay the same, clicked by a click model.")
+_register("topics", "A topic bandit: users who want relevant items of different topics.")
+_register("letor", "A query stream: queries with features, and one ranker for all of them.")
 
 
 def _kind(data: str | None) -> str:

@@ -78,7 +78,7 @@ def test_version_and_module_entry_point():
         (["run", "--policy", "bubblerank:delta=2"], "BubbleRank.delta must be in (0, 1); got 2"),
         (["run", "--policy", "bubblerank:delta"], "--policy must look like name:option=value"),
         (["run", "--policy", "static", "--policy", "static"], "--policy must not be given twice"),
-        (["run", "--click-model", "xyz"], "model must be one of cm, dcm, pbm; got 'xyz'"),
+        (["run", "--click-model", "xyz"], "click_model must be one of cm, dcm, pbm, ubm, dbn, ccm; got 'xyz'"),
         (["run", "--steps", "0"], "--steps must be an integer from 1 to 2147483646; got 0"),
         (["run", "--steps", "many"], "--steps must be an integer from 1 to 2147483646; got 'many'"),
         (["run", "--items", "4", "--list-size", "5"], "list_size must be an integer from 1 to 4 items; got 5"),

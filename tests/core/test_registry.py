@@ -27,8 +27,11 @@ def test_users_register_their_own():
     ("call", "message"),
     [
         (lambda: jr.make("bubblesort"), "policy must be one of static, random, .*; got 'bubblesort'"),
-        (lambda: jr.make("bubblerank", gamma=1), "options of bubblerank: .*'gamma'"),
-        (lambda: jr.available("metric"), "kind must be 'policy' or 'click_model'; got 'metric'"),
+        (
+            lambda: jr.make("bubblerank", gamma=1),
+            "options of bubblerank must be among delta, horizon, doubling; got 'gamma'",
+        ),
+        (lambda: jr.available("metric"), "kind must be one of policy, click_model, environment; got 'metric'"),
         (lambda: jr.register("a b", jr.StaticRanking), "name must be letters, digits and underscores; got 'a b'"),
     ],
 )

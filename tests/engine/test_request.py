@@ -96,9 +96,9 @@ class Plain:
         (jr.BubbleRank, ENVIRONMENT, r"policy must be an instance; got the class BubbleRank: write BubbleRank\(…\)"),
         ("bubblerank", ENVIRONMENT, r"got the name 'bubblerank': write jr.make\('bubblerank'\) for a policy"),
         (ENVIRONMENT, jr.BubbleRank(), "got ClickBandit, which is the environment: are the two swapped"),
-        (jr.BubbleRank(), None, "environment must have the methods query, clicks, metrics; NoneType has no query"),
-        (jr.CascadeModel([0.1]), ENVIRONMENT, "policy must have the methods .*; CascadeModel has no init"),
-        (jr.BubbleRank(), jr.CascadeModel([0.1]), "environment must have the methods .*; CascadeModel has no query"),
+        (jr.BubbleRank(), None, "environment must have the members query, clicks, metrics, instance_dim; NoneType"),
+        (jr.CascadeModel([0.1]), ENVIRONMENT, "policy must have the members .*; CascadeModel has no init"),
+        (jr.BubbleRank(), jr.CascadeModel([0.1]), "environment must have the members .*; CascadeModel has no query"),
         (
             Plain(),
             ENVIRONMENT,
