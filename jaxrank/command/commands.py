@@ -43,7 +43,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
     first = jax.process_index() == 0
     policies = _policies(options.policy or [], getattr(options, "folder", None))
     name = options.world or worlds.find_world(policies, options.data)
-    policies = policies or _policies(worlds.POLICIES[name])
+    policies = policies or _policies(worlds.POLICIES.get(name, worlds.POLICIES["click"]))
     given = {option: getattr(options, option) for option in sorted(set().union(*worlds.OPTIONS.values()))}
     world = worlds.make_world(name, policies, **given)
     asked = request_options(options, world)

@@ -79,9 +79,9 @@ def announced(kind: str, group: str, taken: Container[str]) -> dict[str, EntryPo
         if entry.name in found and found[entry.name].value == entry.value:
             continue  # the same package, found twice
         if entry.name in taken:
-            reason = f"jaxrank has a {kind} of this name"
+            reason = f"it is a name of jaxrank's own"
         elif entry.name in found:
-            reason = f"{package(found[entry.name])} has a {kind} of this name too"
+            reason = f"{package(found[entry.name])} announces it too"
         elif not re.fullmatch(r"\w+", entry.name):
             reason = "a name must be letters, digits and underscores"
         else:
@@ -151,7 +151,12 @@ def _reason(error: BaseException, file: str | None = None) -> str:
 
 
 def _remembered(found: Callable[..., Any]) -> Callable[..., Any]:
-    """``found``, with the digest of its module's code kept for ``code_of``. Comments and layout do not count."""
+    """``found``, with the digest of its module's code kept for ``code_of``. Comments and layout do not count.
+
+    jaxrank's own code is told by its version.
+    """
+    if found.__module__.startswith("jaxrank."):
+        return found
     file = getattr(sys.modules.get(found.__module__), "__file__", None)
     if file and file.endswith(".py") and found.__module__ not in _CODE:
         code = ast.unparse(ast.parse(Path(file).read_bytes()))

@@ -152,6 +152,8 @@ def over_instances(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def _post_init(self: Any) -> None:
+    if jax.tree_util.all_leaves([self]):
+        raise ValueError(f"{type(self).__name__} must be a pytree, as its base class is: put @jr.pytree above it")
     for f in dataclasses.fields(self):
         value, name = getattr(self, f.name), f"{type(self).__name__}.{f.name}"
         if value is None and f.default is None:

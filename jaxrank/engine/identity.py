@@ -6,7 +6,7 @@ A checkpoint stores it, and a run with another configuration is refused; the pro
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -28,8 +28,7 @@ def configuration(task: Task) -> dict[str, Any]:
         "jaxrank": __version__,
         "policy": described(task.policy),
         "environment": described(task.environment),
-        "fields": _fields((task.policy, task.environment)),
-        "code of your own": code_of((task.policy, task.environment)),
+        **_classes(task.policy, task.environment),
         "state of a lane": str(state),
         "num_steps": request.num_steps,
         "recorded steps": described(task.steps),
@@ -44,9 +43,11 @@ def configuration(task: Task) -> dict[str, Any]:
     }
 
 
-def _fields(trees: Iterable[Any]) -> dict[str, list[str]]:
-    """The names of the fields of every class: values alone do not tell a renamed field."""
-    return {cls.__name__: [f.name for f in dataclasses.fields(cls)] for tree in trees for cls in classes(tree)}
+def _classes(*trees: Any) -> dict[str, Any]:
+    """The fields of every class, whose values alone do not tell that one was renamed, and digests of users' code."""
+    fields = {cls.__name__: [f.name for f in dataclasses.fields(cls)] for tree in trees for cls in classes(tree)}
+    code = {f"code of {name}": digest for name, digest in code_of(trees).items()}
+    return {f"fields of {name}": names for name, names in fields.items()} | code
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

@@ -124,8 +124,8 @@ def _cell(
     asked = {"steps": world.num_steps, "metrics": world.metrics, **DEFAULTS, **given}
     options = {_OPTIONS[key].name: value for key, value in asked.items()} | world.measured(asked["metrics"])
     configuration = {"policy": description, "environment": chosen, **asked, "metrics": list(asked["metrics"])}
-    if code := own_code.code_of((policy, world.environment)):
-        configuration["code of your own"] = code
+    for cls, digest in own_code.code_of((policy, world.environment)).items():
+        configuration[f"code of {cls}"] = digest
     cell = Cell(f"{where}, {label}", where, label, settings, policy, world, options, configuration)
     try:
         cell.task()

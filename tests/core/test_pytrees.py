@@ -109,6 +109,14 @@ def test_a_bare_number_or_switch_is_refused_when_the_class_is_made(annotation, g
         jr.pytree(type("Mine", (), body))
 
 
+def test_a_subclass_that_is_no_pytree_is_refused_when_an_object_is_made():
+    class Plain(jr.BubbleRank):
+        pass
+
+    with pytest.raises(ValueError, match=r"Plain must be a pytree, as its base class is: put @jr\.pytree above it"):
+        Plain(delta=0.1)
+
+
 def test_what_the_refusal_says_to_write_can_be_swept_and_children_stay_bare():
     @jr.pytree
     class Mine:

@@ -99,13 +99,14 @@ def test_lists_longer_than_the_examined_positions_are_refused():
 
 
 def test_what_is_no_click_model_is_named_in_one_line():
-    class Plain(jr.CascadeModel):
-        pass
+    class Plain:
+        attraction = np.array([0.1, 0.2])
+        sample = click_probability = examination_probability = reward = optimal_ranking = log_likelihood = None
 
     for model, message in (
         (jr.CascadeModel, r"click_model must be an instance; got the class CascadeModel: write CascadeModel\(…\)"),
         (jr.BubbleRank(), r"click_model must have the members sample, .*; BubbleRank has no sample, click_prob"),
-        (Plain([0.1, 0.2]), r"click_model must be a pytree; got a Plain, which is not one: put @jr.pytree above"),
+        (Plain(), r"click_model must be a pytree; got a Plain, which is not one: put @jr.pytree above"),
     ):
         with pytest.raises(ValueError, match=r"ClickBandit\." + message):
             jr.ClickBandit(model)
