@@ -79,7 +79,7 @@ def announced(kind: str, group: str, taken: Container[str]) -> dict[str, EntryPo
         if entry.name in found and found[entry.name].value == entry.value:
             continue  # the same package, found twice
         if entry.name in taken:
-            reason = f"it is a name of jaxrank's own"
+            reason = "it is a name of jaxrank's own"
         elif entry.name in found:
             reason = f"{package(found[entry.name])} announces it too"
         elif not re.fullmatch(r"\w+", entry.name):
