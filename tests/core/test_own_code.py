@@ -1,5 +1,6 @@
 """Classes that are not jaxrank's, by file, by module and by entry point: found, and refused in one line."""
 
+import sys
 import warnings
 
 import pytest
@@ -32,14 +33,14 @@ class Ranks:
 def folder(tmp_path, monkeypatch):
     """The working directory, with some files; what is imported from there is forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", [*__import__("sys").path])
+    monkeypatch.setattr("sys.path", [*sys.path])
     (tmp_path / "mine.py").write_text(POLICIES)
     (tmp_path / "beside.py").write_text("STRENGTH = 0.25")
     (tmp_path / "fails.py").write_text("import jax\n\ndef f():\n    return 1 / 0\n\nf()\n")
     (tmp_path / "stops.py").write_text("raise SystemExit(3)\n")
     (tmp_path / "typo.py").write_text("x = 1\ndef f(:\n    pass\n")
     yield tmp_path
-    __import__("sys").modules.pop("beside", None)
+    sys.modules.pop("beside", None)
 
 
 def made(text):
@@ -101,7 +102,7 @@ def package(folder, monkeypatch):
     yield
     registry._announced.cache_clear()
     for name in ("mine", "fails"):
-        __import__("sys").modules.pop(name, None)
+        sys.modules.pop(name, None)
 
 
 def test_packages_announce_theirs_and_cannot_take_a_name_of_jaxrank(package):
