@@ -1,12 +1,21 @@
-"""Shared set-up: real data where there is some, strict JAX."""
+"""Shared set-up: real data where there is some, strict JAX, a compiler in a hurry."""
 
 import os
 from pathlib import Path
 
 import jax
+import jaxlib
 import pytest
 
 from jaxrank.command.cli import main
+
+# The suite's time is XLA's, which compiles thousands of small programs. Unoptimised, they take half of it. To test the
+# code that users run, give XLA_FLAGS a value of your own, or none: XLA_FLAGS= scripts/test. XLA reads it with its first
+# program. jaxlib 0.12 does not know the second flag any more.
+_IN_A_HURRY = ["--xla_backend_optimization_level=0"]
+if jaxlib.__version__.startswith("0.10."):
+    _IN_A_HURRY.append("--xla_cpu_use_fusion_emitters=false")
+os.environ.setdefault("XLA_FLAGS", " ".join(_IN_A_HURRY))
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -134,8 +134,9 @@ def _update_batches(list_size: int, state: BatchRankState, log_horizon: Array) -
     upper = kl_upper(c / n_stage, delta_T / n_stage)
     lower = kl_lower(c / n_stage, delta_T / n_stage)
 
-    # Line 7: item d is d_k.
-    above = (lower[e] > lower[d]) | ((lower[e] == lower[d]) & (e < d))
+    # Line 7: item d is d_k. L rises with the clicks, for a batch has one n_ℓ; and integers, unlike floats that XLA
+    # may compute twice and round otherwise, are equal to themselves.
+    above = (c[e] > c[d]) | ((c[e] == c[d]) & (e < d))
     k = 1 + jnp.sum(batch & above, axis=1, dtype=jnp.int32)
 
     # Lines 8–15: the last k < len(b) at which L(d_k) is above all U of B⁻_k, the items after d_k.
