@@ -1,6 +1,7 @@
 """From nothing to a regret curve: jaxrank new, and run, resume and sweep with what it wrote."""
 
 import json
+import sys
 from importlib.resources import files
 
 import numpy as np
@@ -20,7 +21,9 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(sys, "path", [path for path in sys.path if not path.endswith("skeletons")])
         for kind, (module, *_) in SKELETONS.items():
+            patch.delitem(sys.modules, module, raising=False)  # the suite's own, from where the skeletons are
             assert main(["new", kind, f"{module}.py"]) == 0
         policies = ["--policy", "my_policies.py:ItemTS", "--policy", "my_policies.py:ItemTS:prior=5"]
         model = ["--click-model", "my_click_models.py:RankBiasedModel:persistence=0.5"]
