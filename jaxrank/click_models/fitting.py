@@ -90,11 +90,12 @@ def fit(
     log = _Log(documents, clicks, math.prod(shape))
 
     def climb(step: Callable[..., Any], parameters: Any, data: Any) -> Any:
-        with progress_bar(f"fit {name}", num_iterations, len(rankings), progress=progress) as advance:
+        with progress_bar(f"fit {name}", num_iterations, progress) as shown:
+            shown.compiling()
             for done in range(0, num_iterations, _CHECK_EVERY):
                 num = min(_CHECK_EVERY, num_iterations - done)
                 parameters, moved = _em.repeat(step, num, parameters, data)
-                advance(done + num)
+                shown.at(done + num)
                 if moved <= tolerance:
                     break
         return parameters

@@ -25,7 +25,7 @@ from jaxrank.engine.simulation import compare
 from jaxrank.output import results
 from jaxrank.output.files import write_text
 from jaxrank.output.plotting import plot_curves, plot_panels
-from jaxrank.output.tables import columns, plus_minus
+from jaxrank.output.tables import columns, counted, plus_minus
 from jaxrank.studies import papers, sweeps, worlds
 
 _MACHINE_OPTIONS = ("devices", "distributed", "coordinator", "num_processes", "process_id")
@@ -56,8 +56,9 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         _keep_options(options)
 
     if first:
-        size = f"{asked['num_seeds']} seeds × {asked['num_steps']:,} steps"
-        print(f"{len(policies)} policies × {size} in {world.summary}", flush=True)
+        sizes = {"policy": len(policies), "seed": asked["num_seeds"], "step": asked["num_steps"]}
+        size = " × ".join(counted(number, noun) for noun, number in sizes.items())
+        print(f"{size} in {world.summary}", flush=True)
     result = compare(
         policies,
         world.environment,
@@ -132,14 +133,18 @@ def sweep(options: argparse.Namespace) -> None:
         estimates = sweeps.estimate_sweep(options.config)
         for name, one in estimates:
             print(f"{name}: {one}")
-        print(f"{len(estimates)} cells: about {duration(sum(one.seconds for _, one in estimates))} in all")
+        total = duration(sum(one.seconds for _, one in estimates))
+        print(f"{counted(len(estimates), 'cell')}: about {total} in all")
+        if any(one.calibrated_steps == 0 for _, one in estimates):
+            print("cells that were not tried are assumed to have the pace of the most similar one that was")
         return
     report = sweeps.sweep(options.config, options.out, progress=not options.quiet)
     print(report.table)
-    print(f"wrote {report.out}: manifest.json, summary.md, results and pictures; {report.skipped} cells had finished")
+    skipped = counted(report.skipped, "cell")
+    print(f"wrote {report.out}: manifest.json, summary.md, results and pictures; {skipped} had finished before")
     if report.failed:
         listing = "; ".join(f"{name}: {error}" for name, error in report.failed.items())
-        raise ValueError(f"{len(report.failed)} cells failed: {listing}")
+        raise ValueError(f"{counted(len(report.failed), 'cell')} failed: {listing}")
 
 
 def plot(options: argparse.Namespace) -> None:
@@ -179,7 +184,8 @@ def fit(options: argparse.Namespace) -> None:
     )
     list_size = train.rankings.shape[1]
     datasets.save_parameters(options.out, options.model, model, list(log.queries), num_items=list_size)
-    print(f"{options.model} fitted to {len(train.queries):,} sessions of {len(log.queries)} queries")
+    sessions, queries = counted(len(train.queries), "session"), counted(len(log.queries), "query")
+    print(f"{options.model} fitted to {sessions} of {queries}")
     for name in ("train", "test") if split else (None,):
         held = log.stacked(name)
         measured = click_models.evaluate(model, held.rankings, held.clicks, queries=held.queries)

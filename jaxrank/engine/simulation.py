@@ -65,15 +65,15 @@ def carry_out(policy: Policy, environment: Environment, request: Request) -> "xa
         if not numbers.size:
             continue
         run = task.start(numbers)
-        with progress_bar(type(policy).__name__, request.num_steps, numbers.size, request.progress) as advance:
+        with progress_bar(type(policy).__name__, request.num_steps, request.progress) as progress:
             if folder is None:
-                run_to_end(run, advance)
+                run_to_end(run, progress)
             else:
                 own = share_folder(folder, share, shares)
-                run_with_checkpoints(run, advance, own, described, request.checkpoint_every, request.resume)
+                run_with_checkpoints(run, progress, own, described, request.checkpoint_every, request.resume)
         run.release()
         runs.append((numbers, run))
-    numbers, curves, wall_time = distributed.gather_curves(runs)
+    numbers, curves, (seconds, compile_seconds) = distributed.gather_curves(runs)
 
     return results.from_curves(
         curves,
@@ -86,7 +86,8 @@ def carry_out(policy: Policy, environment: Environment, request: Request) -> "xa
         steps=task.steps,
         seed=request.seed,
         num_steps=request.num_steps,
-        wall_time=wall_time,
+        seconds=seconds,
+        compile_seconds=compile_seconds,
     )
 
 

@@ -33,7 +33,8 @@ def from_curves(
     steps: np.ndarray,
     seed: int,
     num_steps: int,
-    wall_time: float,
+    seconds: float,
+    compile_seconds: float,
 ) -> "xarray.Dataset":
     """A dataset of the curves [lane, step] of the lanes numbered ``lanes`` in a ``grid`` of (setting, instance, seed).
 
@@ -66,8 +67,9 @@ def from_curves(
         "jaxrank_version": __version__,
         "jax_version": jax.__version__,
         "devices": ", ".join(sorted(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())),
-        "wall_time_seconds": wall_time,
-        "lane_steps_per_second": lanes.size * num_steps / wall_time,
+        "wall_time_seconds": seconds + compile_seconds,
+        "compile_seconds": compile_seconds,
+        "lane_steps_per_second": lanes.size * num_steps / max(seconds, 1e-9),  # without compiling
     }
     variables = {
         name: (
@@ -90,10 +92,12 @@ def stack(runs: Mapping[str, "xarray.Dataset"]) -> "xarray.Dataset":
         join="outer",
     )
     together.attrs["policy"] = json.dumps({name: run.attrs["policy"] for name, run in runs.items()})
-    wall_times = {name: run.attrs["wall_time_seconds"] for name, run in runs.items()}
-    lane_steps = sum(run.attrs["lane_steps_per_second"] * wall_times[name] for name, run in runs.items())
-    together.attrs["wall_time_seconds"] = sum(wall_times.values())
-    together.attrs["lane_steps_per_second"] = lane_steps / sum(wall_times.values())
+    attributes = [run.attrs for run in runs.values()]
+    for name in ("wall_time_seconds", "compile_seconds"):
+        together.attrs[name] = sum(each[name] for each in attributes)
+    running = [each["wall_time_seconds"] - each["compile_seconds"] for each in attributes]
+    lane_steps = sum(s * each["lane_steps_per_second"] for s, each in zip(running, attributes, strict=True))
+    together.attrs["lane_steps_per_second"] = lane_steps / max(sum(running), 1e-9)
     return together
 
 

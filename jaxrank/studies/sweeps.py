@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from jaxrank.core.version import __version__
-from jaxrank.engine.estimation import Estimate, estimate
+from jaxrank.engine import memory
+from jaxrank.engine.estimation import Estimate, estimate, estimate_like
 from jaxrank.engine.identity import differences
 from jaxrank.engine.request import Request
 from jaxrank.engine.simulation import simulate
@@ -90,21 +91,32 @@ def sweep(
     return SweepReport(folder, table, errors, skipped)
 
 
-def estimate_sweep(config: str | os.PathLike[str], max_memory: float | None = None) -> list[tuple[str, Estimate]]:
-    """The estimate of each cell, from a trial of one second."""
-    return [
-        (
-            cell.name,
-            estimate(
-                cell.policy,
-                cell.world.environment,
-                calibration_seconds=1.0,
-                max_memory=max_memory,
-                **cell.options,
-            ),
-        )
-        for cell in read_sweep(config).cells
-    ]
+def estimate_sweep(
+    config: str | os.PathLike[str], max_memory: float | None = None, seconds: float = 20.0
+) -> list[tuple[str, Estimate]]:
+    """The estimate of each cell, from trials that are started in these ``seconds``, at least one.
+
+    A trial has to be compiled, which takes most of its time, so cells that are alike share one: those of one kind of
+    policy whose lanes have about the same size. When the time is up, the other cells have the pace of the last trial of
+    their kind of policy or, if there was none, of the slowest trial.
+    """
+    started = time.perf_counter()
+    tried: list[tuple[type, int, Estimate]] = []  # (kind of policy, bytes of a lane, estimate)
+    estimates = []
+    for cell in read_sweep(config).cells:
+        kind, lane = type(cell.policy), memory.size(cell.task().lane_shapes(1))
+        same = [(size, known) for of, size, known in tried if of is kind]
+        alike = [known for size, known in same if size / 2 <= lane <= size * 2]
+        options = {"max_memory": max_memory, **cell.options}
+        if not tried or not (alike or time.perf_counter() - started > seconds):
+            one = estimate(cell.policy, cell.world.environment, calibration_seconds=0.5, **options)
+            tried.append((kind, lane, one))
+        else:
+            slowest = max((known for *_, known in tried), key=lambda known: known.lane_step_seconds)
+            known = [slowest, *(known for _, known in same), *alike][-1]
+            one = estimate_like(cell.policy, cell.world.environment, Request(**options), known)
+        estimates.append((cell.name, one))
+    return estimates
 
 
 def _run(cell: Cell, folder: Path, progress: bool, max_memory: float | None, every: float | str) -> None:

@@ -24,6 +24,7 @@ from jaxrank.datasets import (
 )
 from jaxrank.environments import ClickBandit, QueryStream
 from jaxrank.learning.probes import OfflineNDCG
+from jaxrank.output.tables import counted
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
 from jaxrank.policies.linear_cascade import LinearCascade
 
@@ -130,7 +131,7 @@ def _click(
     positions = model.attraction.shape[-1] if list_size is None else list_size
     # Half of the list, as in the papers: over the whole list, a cascade's reward does not depend on the order.
     environment = ClickBandit(model, list_size=positions, top=max(1, positions // 2) if top is None else top)
-    summary = f"{environment.num_queries or 1} {_kind(data)} {click_model} queries"
+    summary = counted(environment.num_queries or 1, f"{_kind(data)} {click_model} query")
     return World(environment, summary, ("regret",), {}, num_steps=100_000)
 
 
@@ -151,7 +152,7 @@ def _topics(
     environment = topic_bandit(ratings, trade_off=trade_off, list_size=list_size, num_users=queries)
     users = num_instances(environment) or 1
     _at_most("--queries", queries, users)
-    summary = f"{users} users of {_kind(data)} ratings of {environment.num_items} items"
+    summary = f"{counted(users, 'user')} of {_kind(data)} ratings of {counted(environment.num_items, 'item')}"
     return World(environment, summary, ("regret",), {}, num_steps=10_000)
 
 
@@ -171,7 +172,8 @@ def _letor(
         train = train.take(range(_at_most("--queries", queries, train.num_queries)))
     environment = QueryStream(train, reader, list_size=list_size)
     probes = {"ndcg@10": OfflineNDCG(sets.test)} if all(map(learns_ranker, policies.values())) else {}
-    summary = f"a stream of {train.num_queries} {_kind(data)} queries, clicked by {' and '.join(user)} users"
+    queries_of_stream = counted(train.num_queries, f"{_kind(data)} query")
+    summary = f"a stream of {queries_of_stream}, clicked by {' and '.join(user)} users"
     names = tuple(user) if len(user) > 1 else ()
     return World(environment, summary, ("cndcg", *probes), probes, num_steps=2_000, names=names)
 

@@ -85,7 +85,7 @@ def test_a_restart_runs_only_what_has_not_finished(config, tmp_path, monkeypatch
     out = tmp_path / "out"
     assert main(["sweep", str(config), "--out", str(out), "--quiet"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"1 cells failed: {CELLS[2]}: RuntimeError: the machine is on fire" in error
+    assert error.count("\n") == 1 and f"1 cell failed: {CELLS[2]}: RuntimeError: the machine is on fire" in error
     assert ran == CELLS, "the others were not stopped"
     assert states(out)[CELLS[2]] == "failed" and list(states(out).values()).count("done") == 3
     assert "failed: RuntimeError: the machine is on fire" in (out / "summary.md").read_text()
