@@ -23,7 +23,7 @@ from jaxrank.core.pytrees import leaf_axes, num_instances, pytree, take_instance
 from jaxrank.core.types import ClickModel, Environment, Policy, is_stationary, reward_gap, with_horizon
 from jaxrank.engine.request import Request
 from jaxrank.engine.simulation import simulate
-from jaxrank.engine.task import prepare
+from jaxrank.engine.task import prepare, require
 from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.policies.baselines import OracleRanking, StaticRanking
 
@@ -39,6 +39,7 @@ def check_policy(policy: Policy, environment: Environment | None = None) -> None
     of a shape; a run in many calls, and one that was stopped and resumed, = a straight one, bit for bit;
     a lane alone = that lane among many.
     """
+    require("policy", policy)
     policy = with_horizon(policy, _STEPS)
     model = PositionBasedModel(_ATTRACTION, _EXAMINATION)
     worlds = [environment] if environment is not None else [ClickBandit(model), ClickBandit(model, list_size=3)]
@@ -189,7 +190,15 @@ def _check_skipping(policy: Policy, environment: Environment, num_steps: int) ->
             policy, environment, num_steps, **options, skip_settled=False, call_intervals=1
         ),
     }
-    alone = simulate(policy, environment, num_steps, **options, skip_settled=False, instances=instances, seeds=[1])
+    alone = simulate(
+        policy,
+        environment,
+        num_steps,
+        **options | {"num_seeds": None},
+        skip_settled=False,
+        instances=instances,
+        seeds=[1],
+    )
     for metric in metrics:
         for claim, run in others.items():
             _claim_curve(run[metric], straight[metric], f"{claim}: {metric} of {name}")
@@ -338,7 +347,9 @@ def _check_runs(policy: Policy, environment: Environment) -> None:
 
     dim = environment.instance_dim
     instances = None if dim not in straight.dims else [straight.sizes[dim] - 1]
-    alone = simulate(policy, environment, _STEPS, **options, instances=instances, seeds=[1])["regret"]
+    alone = simulate(policy, environment, _STEPS, **options | {"num_seeds": None}, instances=instances, seeds=[1])[
+        "regret"
+    ]
     among = straight.sel({"seed": [1]} | ({} if instances is None else {dim: instances}))
     _claim(np.allclose(alone, among, rtol=1e-6, atol=1e-6), "a lane alone equals that lane among many")
 

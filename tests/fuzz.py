@@ -296,7 +296,7 @@ metrics = ["regret"]
 
 [[policy]]
 name = "bubblerank"
-horizon = 50
+horizon = 60
 grid.delta = [0.5, 0.01]
 grid.doubling = [false, true]
 

@@ -1,5 +1,6 @@
 """Names for policies and click models, for the command line; users may register their own."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -29,10 +30,18 @@ def make(name: str, kind: str = "policy", **options: Any) -> Any:
     """Makes the registered policy (or click model) ``name``."""
     names = _names(kind)
     choice(kind, name, names)
+    for option in options:
+        choice(f"an option of {name}", option, option_names(name, kind) or [option])
     try:
         return names[name](**options)
     except TypeError as error:
         raise ValueError(f"options of {name}: {error}") from None
+
+
+def option_names(name: str, kind: str = "policy") -> tuple[str, ...]:
+    """The options that ``make`` takes for ``name``; none if its factory takes any."""
+    parameters = inspect.signature(_names(kind)[name]).parameters.values()
+    return () if any(p.kind is p.VAR_KEYWORD for p in parameters) else tuple(p.name for p in parameters)
 
 
 def available(kind: str = "policy") -> tuple[str, ...]:

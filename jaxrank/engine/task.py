@@ -109,8 +109,8 @@ _METHODS = {"policy": ("init", "rank", "update"), "environment": ("query", "clic
 
 def prepare(policy: Policy, environment: Environment, request: Request) -> Task:
     """Checks a request against its policy and its environment, before anything runs."""
-    _require("policy", policy)
-    _require("environment", environment)
+    require("policy", policy)
+    require("environment", environment)
     policy = with_horizon(policy, request.num_steps)
     settings, available = num_instances(policy), num_instances(environment) or 1
     if request.instances is not None and max(request.instances) >= available:
@@ -143,7 +143,7 @@ def _ids(chosen: Sequence[int] | None, count: int) -> np.ndarray:
     return np.arange(count, dtype=np.int32) if chosen is None else np.array(chosen, np.int32)
 
 
-def _require(role: str, given: Any) -> None:
+def require(role: str, given: Any) -> None:
     """``given`` is a pytree with the methods of a policy or of an environment."""
     name = type(given).__name__
     if isinstance(given, type):

@@ -48,6 +48,9 @@ class ClickBandit:
         return self.click_model.attraction.shape[-1]
 
     def _validate(self) -> None:
+        if not hasattr(self.click_model, "attraction"):
+            got = type(self.click_model).__name__
+            raise ValueError(f"ClickBandit.click_model must be a click model, as CascadeModel(…); got a {got}")
         L = self.num_items
         size = integer("ClickBandit.list_size", L if self.list_size is None else self.list_size, 1, L, " items")
         top = integer("ClickBandit.top", size if self.top is None else self.top, 1, size, " positions of the list")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jaxrank.click_models import graded_user
-from jaxrank.core.checks import choice, integer
+from jaxrank.core.checks import choice, integer, renamed
 from jaxrank.core.pytrees import num_instances, take_instances
 from jaxrank.core.types import Environment, Policy, learns_ranker
 from jaxrank.datasets import (
@@ -37,6 +37,16 @@ OPTIONS = {  # the options of each world
     "click": ("data", "queries", "items", "list_size", "click_model", "top"),
     "topics": ("data", "queries", "items", "list_size", "trade_off"),
     "letor": ("data", "queries", "list_size", "user", "grades"),
+}
+
+_TYPED = {
+    "path": "--data",
+    "model": "--click-model",
+    "a graded user": "--user",
+} | {  # what messages say, what was typed
+    f"{prefix}{option}": f"--{option.replace('_', '-')}"
+    for prefix in ("", "ClickBandit.", "TopicBandit.", "QueryStream.")
+    for option in ("list_size", "top", "trade_off", "num_items", "num_users")
 }
 
 
@@ -98,9 +108,10 @@ def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> Wor
         made_for = _made_for(policy)
         if made_for != "any" and made_for != name and not (made_for == "click" and name == "topics"):
             raise ValueError(f"--policy {label} needs --world {made_for}; got --world {name}")
-    if name == "letor":
-        return _letor(policies, **given)
-    return _topics(**given) if name == "topics" else _click(**given)
+    with renamed(_TYPED):
+        if name == "letor":
+            return _letor(policies, **given)
+        return _topics(**given) if name == "topics" else _click(**given)
 
 
 def _made_for(policy: Policy) -> str:

@@ -25,10 +25,10 @@ def test_run_leaves_a_results_file_and_a_picture_of_each_metric(tmp_path, capsys
 
 
 def test_run_takes_several_policies_with_options(tmp_path):
-    policies = ["--policy", "bubblerank:delta=0.5", "--policy", "bubblerank:delta=0.01,horizon=9", "--policy", "random"]
+    policies = ["--policy", "bubblerank:delta=0.5", "--policy", "bubblerank:delta=0.1,horizon=90", "--policy", "random"]
     assert main(["run", *SMALL, *policies, "--click-model", "dcm", "--out", str(tmp_path)]) == 0
     labels = jr.load(tmp_path / "run.nc")["policy"].values.tolist()
-    assert labels == ["bubblerank:delta=0.5", "bubblerank:delta=0.01,horizon=9", "RandomRanking"]
+    assert labels == ["bubblerank:delta=0.5", "bubblerank:delta=0.1,horizon=90", "RandomRanking"]
 
 
 def test_run_finds_the_world_of_rankers_and_draws_each_user(tmp_path, capsys):

@@ -151,7 +151,7 @@ def test_horizon_defaults_to_the_number_of_steps():
     options = {"num_steps": 2_000, "progress": False, "metrics": ("misordered",)}
     filled_in = jr.simulate(BatchRank(), environment, **options)["misordered"]
     given = jr.simulate(BatchRank(horizon=2_000), environment, **options)["misordered"]
-    other = jr.simulate(BatchRank(horizon=HORIZON), environment, **options)["misordered"]
+    other = jr.simulate(BatchRank(horizon=5_000_000), environment, **options)["misordered"]
     np.testing.assert_array_equal(filled_in, given)
     assert not np.array_equal(filled_in, other)
 

@@ -144,13 +144,13 @@ def test_an_interrupted_cell_goes_on_from_its_checkpoint(config, tmp_path, monke
 
 def test_switches_are_cells_and_numbers_are_settings(config):
     config.write_text(
-        CONFIG.replace("grid.delta", "horizon = 30\ngrid.doubling = [false, true]\ngrid.delta").replace(', "pbm"', "")
+        CONFIG.replace("grid.delta", "horizon = 80\ngrid.doubling = [false, true]\ngrid.delta").replace(', "pbm"', "")
     )
     cells = read_sweep(config).cells
     assert [cell.label for cell in cells] == [
-        "bubblerank horizon=30 doubling=false", "bubblerank horizon=30 doubling=true", "static"
+        "bubblerank horizon=80 doubling=false", "bubblerank horizon=80 doubling=true", "static"
     ]  # fmt: skip
-    assert cells[1].policy == jr.BubbleRank(delta=[0.5, 0.01], horizon=30, doubling=True)
+    assert cells[1].policy == jr.BubbleRank(delta=[0.5, 0.01], horizon=80, doubling=True)
     assert cells[1].settings == ({"delta": 0.5}, {"delta": 0.01}) and cells[2].settings == ({},)
 
 
