@@ -27,7 +27,11 @@ def test_users_register_their_own():
     ("call", "message"),
     [
         (lambda: jr.make("bubblesort"), "policy must be one of static, random, .*; got 'bubblesort'"),
-        (lambda: jr.make("bubblerank", gamma=1), "options of bubblerank: .*'gamma'"),
+        (
+            lambda: jr.make("bubblerank", dleta=1),
+            "an option of bubblerank must be one of delta, .*; did you mean 'delta'",
+        ),
+        (lambda: jr.make("cm", kind="click_model"), "options of cm: .*'attraction'"),
         (lambda: jr.available("metric"), "kind must be 'policy' or 'click_model'; got 'metric'"),
         (lambda: jr.register("a b", jr.StaticRanking), "name must be letters, digits and underscores; got 'a b'"),
     ],
