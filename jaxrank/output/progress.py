@@ -56,3 +56,4 @@ def progress_bar(title: str, num_steps: int, progress: bool | Callable[[int], ob
                 shown.update(task, description=title, completed=step, rate=pace)
 
         yield Bar()
+        shown.refresh()  # in a notebook, rich would leave the last frame but one

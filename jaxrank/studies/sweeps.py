@@ -69,10 +69,9 @@ def sweep(
     folder = planned.out if out is None else Path(out)
     overwrite = switch("overwrite", overwrite)
     with locked(folder):
+        _refuse_files_of_others(folder, planned)
         if overwrite:
             _remove_old(folder)
-        elif not (folder / _MANIFEST).exists():
-            _refuse_files_of_others(folder, planned)
         manifest = _manifest(folder, planned)
         skipped = 0
         for number, cell in enumerate(planned.cells, start=1):
@@ -153,23 +152,28 @@ def _files(cells: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
     return list(names)
 
 
+def _old_files(folder: Path) -> list[str]:
+    """The names of the files that the sweeps of the manifest in ``folder`` write."""
+    cells = _stored(folder)["cells"].values()
+    names = _files((cell["file"], cell["configuration"]["metrics"]) for cell in cells) if cells else []
+    return [name for name in names if Path(name).name == name]
+
+
 def _refuse_files_of_others(folder: Path, planned: Sweep) -> None:
     names = _files((cell.file, cell.configuration["metrics"]) for cell in planned.cells)
-    there = [folder / name for name in names if (folder / name).exists()]
-    if there:
+    others = [folder / name for name in names if name not in _old_files(folder) and (folder / name).exists()]
+    if others:
         raise ValueError(
-            f"out must not hold other results; there is {there[0]}, and no sweep's {_MANIFEST}: choose another folder, "
+            f"out must not hold other results; there is {others[0]}, which is not of a sweep: choose another folder, "
             "or remove it"
         )
 
 
 def _remove_old(folder: Path) -> None:
-    """Removes what a sweep has left in ``folder``, and nothing else."""
-    cells = _stored(folder)["cells"]
-    for name in _files((cell["file"], cell["configuration"]["metrics"]) for cell in cells.values()):
-        if Path(name).name == name:
-            (folder / name).unlink(missing_ok=True)
-            shutil.rmtree(folder / "checkpoints" / name.removesuffix(".nc"), ignore_errors=True)
+    """Removes what sweeps have left in ``folder``, and nothing else."""
+    for name in _old_files(folder):
+        (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / "checkpoints" / name.removesuffix(".nc"), ignore_errors=True)
     (folder / _MANIFEST).unlink(missing_ok=True)
 
 
