@@ -68,7 +68,11 @@ def integers(name: str, values: Iterable[Any]) -> np.ndarray:
         listed = list(values)
     except TypeError:
         raise ValueError(f"{name} must be a list of integers; got {values!r:.60}") from None
-    return np.array([integer(name, value, -(2**63), 2**63 - 1) for value in listed], np.int64)
+    for value in listed:
+        whole = _whole(value)
+        if whole is None or not -(2**63) <= whole < 2**63:
+            raise ValueError(f"{name} must be integers of at most 64 bits; got {value!r:.60}")
+    return np.array([_whole(value) for value in listed], np.int64)
 
 
 def rectangular(name: str, values: Any) -> np.ndarray:

@@ -139,7 +139,10 @@ def test_version_and_module_entry_point():
             "horizon must be at least --steps = 9; got 5",
         ),
         (["run", "--steps", "9", "--record-at", "10"], "--record-at must not pass --steps = 9; got 10"),
-        (["run", "--seeds", "1e9"], "the curves must fit in memory; 60,000,000,000 lanes"),
+        (
+            ["run", "--seeds", "1e9"],
+            "there must be fewer than 2**31 lanes (settings × instances × seeds); got 60,000,000,000",
+        ),
         (["run", "--devices", "0"], "--devices must be a positive integer; got 0"),
         (["run", "--policy", "bubblerank:delta=2"], "BubbleRank.delta must be in (0, 1); got 2"),
         (["run", "--policy", "bubblerank:delta"], "--policy must look like name:option=value"),
