@@ -40,7 +40,7 @@ def _checked(method: Callable[..., Array], name: str) -> Callable[..., Array]:
     def checked(*args: Any, **options: Any) -> Array:
         bound = signature.bind(*args, **options)
         given = bound.arguments
-        given["self"] = _one_query(given["self"], name)
+        given["self"] = _without_axis(given["self"], name)
         num_items = given["self"].attraction.shape[-1]
         for ranking in ("ranking", "better", "worse"):
             if ranking in given:
@@ -59,7 +59,7 @@ def _checked(method: Callable[..., Array], name: str) -> Callable[..., Array]:
     return checked
 
 
-def _one_query(model: Any, method: str) -> Any:
+def _without_axis(model: Any, method: str) -> Any:
     """``model``, which must hold one query, without a query axis."""
     queries = num_instances(model)
     if queries == 1:
