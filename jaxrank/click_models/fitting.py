@@ -72,7 +72,7 @@ def fit(
       num_queries: the number of queries; the largest of ``queries`` + 1 by default.
       num_iterations: the largest number of EM iterations.
       tolerance: EM ends when an iteration changes no parameter by more than this.
-      progress: show a progress bar, if standard error is a terminal.
+      progress: show a progress bar, in a terminal or in a notebook.
     """
     choice("name", name, _FITS)
     num_iterations = integer("num_iterations", num_iterations, 0)

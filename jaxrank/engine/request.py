@@ -164,7 +164,7 @@ class Request:
     _: dataclasses.KW_ONLY
     num_seeds: int = option(
         _or_none(_integer()),
-        "independent repetitions of every instance: seeds 0, 1, …, num_seeds − 1; 1 unless given.",
+        "independent repetitions of every instance: seeds 0, 1, …, num_seeds − 1.",
         flag="seeds",
         default=None,
         in_command=10,
@@ -204,7 +204,8 @@ class Request:
     )
     seeds: Sequence[int] | None = option(
         _or_none(_numbers(checks.MAX_INT32)),
-        "run only these seeds, instead of ``num_seeds``, which must be their number if it is given too; likewise.",
+        """run only these seeds, instead of ``num_seeds``, which must be their number if it is given too; likewise. If
+        neither is given, there is one seed, 0.""",
         default=None,
     )
     skip_settled: bool = option(
@@ -219,7 +220,7 @@ class Request:
     )
     progress: bool | Callable[[int], object] = option(
         _progress,
-        """show a progress bar, if standard error is a terminal; or a function to call with the number of steps done
+        """show a progress bar, in a terminal or in a notebook; or a function to call with the number of steps done
         so far.""",
         default=True,
     )
