@@ -238,7 +238,15 @@ def _check_skipping(policy: Policy, environment: Environment, num_steps: int, se
             policy, environment, num_steps, **options, skip_settled=False, call_intervals=1
         ),
     }
-    alone = simulate(policy, environment, num_steps, **options, skip_settled=False, instances=instances, seeds=[1])
+    alone = simulate(
+        policy,
+        environment,
+        num_steps,
+        **options | {"num_seeds": None},
+        skip_settled=False,
+        instances=instances,
+        seeds=[1],
+    )
     for metric in metrics:
         for claim, run in others.items():
             _claim_curve(run[metric], straight[metric], f"{claim}: {metric} of {name}")
@@ -394,7 +402,8 @@ def _check_runs(policy: Policy, environment: Environment, num_steps: int, seed: 
 
     dim = environment.instance_dim
     instances = None if dim not in straight.dims else [straight.sizes[dim] - 1]
-    alone = simulate(policy, environment, num_steps, **options, instances=instances, seeds=[1])["regret"]
+    one: dict[str, Any] = options | {"num_seeds": None, "instances": instances, "seeds": [1]}
+    alone = simulate(policy, environment, num_steps, **one)["regret"]
     among = straight.sel({"seed": [1]} | ({} if instances is None else {dim: instances}))
     _claim_curve(alone, among, "regret of a lane alone equals that of the lane among many", 1e-6)
 

@@ -296,7 +296,7 @@ metrics = ["regret"]
 
 [[policy]]
 name = "bubblerank"
-horizon = 50
+horizon = 60
 grid.delta = [0.5, 0.01]
 grid.doubling = [false, true]
 
@@ -328,12 +328,12 @@ LOADERS = {
 _FLAGS = {
     "run": ["--policy", "--world", "--data", "--queries", "--items", "--list-size", "--click-model", "--top",
             "--trade-off", "--user", "--grades", "--steps", "--seeds", "--seed", "--metrics", "--records", "--spacing",
-            "--out"],
+            "--out", "--force"],
     "plot": ["--metric", "--per-step", "--log", "--out"],
     "reproduce": ["--scale", "--data", "--bound", "--out"],
     "fit": ["--format", "--model", "--queries", "--iterations", "--out"],
     "bench": ["--policy", "--click-model", "--lanes", "--items", "--list-size", "--devices", "--repeat", "--out"],
-    "sweep": ["--out", "--dry-run"],
+    "sweep": ["--out", "--dry-run", "--force"],
     "list": [],
     "fly": ["--steps"],
 }  # fmt: skip

@@ -23,6 +23,14 @@ def click_model(name, num_items, seed, num_queries=None):
 
 
 @pytree
+class HastyBatchRank(jr.BatchRank):
+    """BatchRank with the bounds of a horizon of 2, however long it runs: it decides within the steps of a test."""
+
+    def _log_horizon(self):
+        return jnp.log(jnp.float32(2))
+
+
+@pytree
 class AnyUsers:
     """One of the three click models: which one is data, so that a compiled program serves them all.
 

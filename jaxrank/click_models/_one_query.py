@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.core.checks import integer
-from jaxrank.core.pytrees import array, derived, num_instances, pytree, static
+from jaxrank.core.checks import integer, rectangular
+from jaxrank.core.pytrees import array, derived, num_instances, pytree, static, take_instances
 from jaxrank.core.types import Array
 
 T = TypeVar("T")
@@ -40,10 +40,16 @@ def _checked(method: Callable[..., Array], name: str) -> Callable[..., Array]:
     def checked(*args: Any, **options: Any) -> Array:
         bound = signature.bind(*args, **options)
         given = bound.arguments
-        num_items = _num_items(given["self"], name)
+        given["self"] = _without_axis(given["self"], name)
+        num_items = given["self"].attraction.shape[-1]
         for ranking in ("ranking", "better", "worse"):
             if ranking in given:
                 given[ranking] = _ranking(ranking, given[ranking], num_items, soft=name in _TAKES_SOFT)
+        if "clicks" in given:
+            shown = given["ranking"].shape[:1]
+            clicks = given["clicks"] = _array("clicks", given["clicks"], "bool[K]")
+            if clicks.shape != shown:
+                raise ValueError(f"clicks must be one for each of the {shown[0]} items shown; got {list(clicks.shape)}")
         if "list_size" in given:
             given["list_size"] = integer("list_size", given["list_size"], 1, num_items, " items")
         if given.get("top") is not None:
@@ -53,20 +59,23 @@ def _checked(method: Callable[..., Array], name: str) -> Callable[..., Array]:
     return checked
 
 
-def _num_items(model: Any, method: str) -> int:
-    """The number of items of ``model``, which must hold one query."""
+def _without_axis(model: Any, method: str) -> Any:
+    """``model``, which must hold one query, without a query axis."""
     queries = num_instances(model)
+    if queries == 1:
+        return take_instances(model, 0)
     if queries is not None:
         raise ValueError(
             f"{type(model).__name__}.{method} is that of one query, and this model holds {queries}: take one (model[0])"
             f", map over all (jr.over_instances(lambda one: one.{method}(…), model)), or put them into a jr.ClickBandit"
         )
-    return model.attraction.shape[-1]
+    return model
 
 
 def _ranking(name: str, ranking: Any, num_items: int, soft: bool) -> Array:
     """``ranking`` as an array: items int[K] or, if that is allowed, weights of items float[K, L]."""
-    ranking = ranking if isinstance(ranking, jax.Array) else jnp.asarray(ranking)
+    allowed = f"items int[K]{f' or weights float[K, {num_items}]' if soft else ''}"
+    ranking = _array(name, ranking, allowed)
     if jnp.issubdtype(ranking.dtype, jnp.integer) and ranking.ndim == 1:
         if not isinstance(ranking, jax.core.Tracer):
             items = np.asarray(ranking)
@@ -76,6 +85,15 @@ def _ranking(name: str, ranking: Any, num_items: int, soft: bool) -> Array:
         return ranking
     weights = jnp.issubdtype(ranking.dtype, jnp.floating) and ranking.ndim == 2 and ranking.shape[1] == num_items
     if not (soft and weights):
-        allowed = f"items int[K]{f' or weights float[K, {num_items}]' if soft else ''}"
         raise ValueError(f"{name} must be {allowed}; got {ranking.dtype}{list(ranking.shape)}")
     return ranking
+
+
+def _array(name: str, value: Any, allowed: str) -> Array:
+    """``value``, an array or lists of numbers, as an array."""
+    if isinstance(value, jax.Array):
+        return value
+    host = rectangular(name, value)
+    if host.dtype.kind not in "biuf":
+        raise ValueError(f"{name} must be {allowed}; got {value!r:.60}")
+    return jnp.asarray(host)

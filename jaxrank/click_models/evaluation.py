@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrank.core.checks import rectangular
 from jaxrank.core.numerics import safe_log
 from jaxrank.core.pytrees import leaf_axes, num_instances
 from jaxrank.core.types import Array, ClickModel
@@ -67,7 +68,7 @@ def _log_probabilities(model: Any, queries: Array, rankings: Array, clicks: Arra
 
 def checked_sessions(rankings: Any, clicks: Any, queries: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rankings, clicks and queries as arrays; if ``queries`` is None, all sessions are of query 0."""
-    rankings, clicks = np.asarray(rankings), np.asarray(clicks)
+    rankings, clicks = rectangular("rankings", rankings), rectangular("clicks", clicks)
     owner = np.zeros(len(rankings), np.int32) if queries is None else np.asarray(queries)
     if rankings.ndim != 2 or 0 in rankings.shape:
         raise ValueError(f"rankings must have shape [sessions, K], neither of them 0; got {rankings.shape}")

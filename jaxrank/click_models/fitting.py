@@ -72,7 +72,7 @@ def fit(
       num_queries: the number of queries; the largest of ``queries`` + 1 by default.
       num_iterations: the largest number of EM iterations.
       tolerance: EM ends when an iteration changes no parameter by more than this.
-      progress: show a progress bar, if standard error is a terminal.
+      progress: show a progress bar, in a terminal or in a notebook.
     """
     choice("name", name, _FITS)
     num_iterations = integer("num_iterations", num_iterations, 0)
@@ -90,11 +90,12 @@ def fit(
     log = _Log(documents, clicks, math.prod(shape))
 
     def climb(step: Callable[..., Any], parameters: Any, data: Any) -> Any:
-        with progress_bar(f"fit {name}", num_iterations, len(rankings), progress=progress) as advance:
+        with progress_bar(f"fit {name}", num_iterations, progress) as shown:
+            shown.compiling()
             for done in range(0, num_iterations, _CHECK_EVERY):
                 num = min(_CHECK_EVERY, num_iterations - done)
                 parameters, moved = _em.repeat(step, num, parameters, data)
-                advance(done + num)
+                shown.at(done + num)
                 if moved <= tolerance:
                     break
         return parameters

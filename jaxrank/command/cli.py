@@ -6,14 +6,14 @@ import dataclasses
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
 
 from jaxrank.command import commands
-from jaxrank.core.checks import integer
+from jaxrank.core.checks import did_you_mean, integer
 from jaxrank.core.version import __version__
 from jaxrank.engine import distributed
 from jaxrank.engine.loop import Interrupted
@@ -28,7 +28,15 @@ _EXIT_CODES = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that prints errors in one line."""
+    """A parser that prints errors in one line, and names the option that was probably meant."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            flag = next((text.partition("=")[0] for text in unknown if text.startswith("-")), "")
+            known = [name for action in self._actions for name in action.option_strings]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(flag, known)}")
+        return options, unknown
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
@@ -53,7 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MemoryError as error:
         code, complaint = 2, f"error: not enough memory: {error or 'ask for less'}"
     except Interrupted as error:
-        again = "the same command" if options.name == "sweep" else commands.resume_command(options)
+        if options.name == "sweep":
+            again = f"the same command{' without --force' if options.force else ''}"
+        else:
+            again = commands.resume_command(options)
         code, complaint = 75, f"{error}; continue with: {again}"
     except KeyboardInterrupt:
         code, complaint = 130, "interrupted, nothing written"
@@ -137,9 +148,9 @@ def parser() -> argparse.ArgumentParser:
         "--top", type=_whole, metavar="N", help="click: the top positions that regret and reward count (half of all)"
     )
     run.add_argument("--trade-off", type=float, metavar="λ", help="topics: from 0, diversity, to 1, relevance (0.5)")
-    run.add_argument(
+    _add_list(
+        run,
         "--user",
-        nargs="+",
         metavar="NAME",
         help="letor: perfect, navigational, informational, almost_random; several run side by side (perfect)",
     )
@@ -147,6 +158,7 @@ def parser() -> argparse.ArgumentParser:
     for flag, field in flags().items():
         _add_option(run, flag, field)
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
+    _add_force(run)
     run.add_argument("--quiet", action="store_true", help="no progress bar")
     run.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of the run")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save checkpoints there during the run")
@@ -168,6 +180,7 @@ def parser() -> argparse.ArgumentParser:
         help="a file or module with code of your own that the run was started with; what the folder names is imported, "
         "and so executed, only if it is named here too",
     )
+    _add_force(resume)
     resume.add_argument("--quiet", action="store_true", help="no progress bar")
     _add_machines(resume)
 
@@ -182,6 +195,9 @@ def parser() -> argparse.ArgumentParser:
     sweep.set_defaults(command=commands.sweep)
     sweep.add_argument("config", type=Path, help="the TOML file, e.g. scripts/examples/sweep.toml")
     sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go, instead of the config's own")
+    sweep.add_argument(
+        "--force", action="store_true", help="remove what an earlier sweep left there, and run all again"
+    )
     sweep.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of each cell")
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -202,6 +218,7 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("--per-step", action="store_true", help="the mean per step instead of the sum so far")
     plot.add_argument("--log", action="store_true", help="logarithmic axes")
     plot.add_argument("--out", type=Path, metavar="PICTURE", help="PNG, PDF or SVG; beside the file if not given")
+    _add_force(plot)
 
     reproduce = subparsers.add_parser(
         "reproduce", formatter_class=as_shown, help="run a figure of a paper; write its data, picture and table"
@@ -216,6 +233,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--data", metavar="PATH", help="real queries; without it, synthetic ones")
     reproduce.add_argument("--bound", action="store_true", help="draw the theorem's bound too, where there is one")
     reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+    _add_force(reproduce)
     reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
 
     fit = subparsers.add_parser(
@@ -228,28 +246,32 @@ def parser() -> argparse.ArgumentParser:
     fit.add_argument("--queries", type=_whole, metavar="N", help="only the N most frequent queries; all if not given")
     fit.add_argument("--iterations", type=_whole, default=1000, metavar="N", help="iterations of EM, at most")
     fit.add_argument("--out", type=Path, default=Path("params.json"), metavar="FILE", help="where the parameters go")
+    _add_force(fit)
     fit.add_argument("--quiet", action="store_true", help="no progress bar")
 
     bench = subparsers.add_parser(
         "bench", formatter_class=as_shown, help="measure lane-steps per second against scalar loops compiled by numba"
     )
     bench.set_defaults(command=commands.bench)
-    bench.add_argument("--policy", nargs="+", metavar="NAME", help="which policies; all without features if not given")
-    bench.add_argument("--click-model", nargs="+", default=["cm"], metavar="NAME", help="cm, dcm and pbm")
-    bench.add_argument("--lanes", nargs="+", type=_whole, default=[1_000], metavar="N", help="lanes to run at once")
-    bench.add_argument("--items", nargs="+", type=_whole, default=[10], metavar="L", help="items per query")
+    _add_list(bench, "--policy", metavar="NAME", help="which policies; all without features if not given")
+    _add_list(bench, "--click-model", default=["cm"], metavar="NAME", help="cm, dcm and pbm")
+    _add_list(bench, "--lanes", _whole, default=[1_000], metavar="N", help="lanes to run at once")
+    _add_list(bench, "--items", _whole, default=[10], metavar="L", help="items per query")
     bench.add_argument("--list-size", type=_whole, default=10, metavar="K", help="positions")
-    bench.add_argument(
-        "--devices", nargs="+", type=_whole, default=[0], metavar="N", help="the number of devices; 0 is all"
-    )
+    _add_list(bench, "--devices", _whole, default=[0], metavar="N", help="the number of devices; 0 is all")
     bench.add_argument("--late", action="store_true", help="also steps 100,000 to 120,000, when lists rarely change")
     bench.add_argument("--repeat", type=_whole, default=3, metavar="N", help="measure N times and take the best")
     bench.add_argument("--no-baseline", action="store_true", help="do not measure the scalar loops, which need numba")
     bench.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+    _add_force(bench)
 
     names = subparsers.add_parser("list", help="list policies, click models, figures and metrics")
     names.set_defaults(command=commands.list_names)
     return parser
+
+
+def _add_force(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--force", action="store_true", help="replace the results that --out holds from before")
 
 
 def _add_machines(parser: argparse.ArgumentParser) -> None:
@@ -281,8 +303,26 @@ def _add_option(parser: argparse.ArgumentParser, flag: str, field: dataclasses.F
     about = field.metadata["help"].rstrip(".") + (f" ({shown})" if shown != "" else "")
     more: dict[str, Any] = {"metavar": "NAME" if isinstance(default, str) else _METAVARS.get(flag, "N")}
     if flag in ("metrics", "record-at"):
-        more["nargs"] = "+"
-    parser.add_argument(f"--{flag}", type=_number_or_text, default=default, help=about, **more)
+        _add_list(parser, f"--{flag}", _number_or_text, default=default, help=about, **more)
+    else:
+        parser.add_argument(f"--{flag}", type=_number_or_text, default=default, help=about, **more)
+
+
+class _Joined(argparse.Action):
+    """The values of several arguments, each a list, as one list."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, [value for part in values for value in part])
+
+
+def _add_list(parser: argparse.ArgumentParser, flag: str, convert: Callable[[str], Any] = str, **options: Any) -> None:
+    """An option with several values, separated by spaces or commas."""
+
+    def values(text: str) -> list[Any]:
+        return [convert(part) for part in text.split(",") if part]
+
+    values.__name__ = convert.__name__
+    parser.add_argument(flag, nargs="+", type=values, action=_Joined, **options)
 
 
 def _number_or_text(text: str) -> int | float | str:

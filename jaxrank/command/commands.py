@@ -1,8 +1,10 @@
 """What each command does with its options (which ``cli.py`` defines)."""
 
 import argparse
+import contextlib
 import inspect
 import json
+import re
 import shlex
 import warnings
 from collections.abc import Sequence
@@ -17,7 +19,7 @@ from jaxrank import bench as benchmark
 from jaxrank import click_models, datasets
 from jaxrank.command.new_files import write_skeleton
 from jaxrank.core import own_code, registry
-from jaxrank.core.checks import choice, integer
+from jaxrank.core.checks import choice, integer, renamed
 from jaxrank.core.version import __version__
 from jaxrank.engine import distributed
 from jaxrank.engine.devices import first_devices
@@ -27,20 +29,30 @@ from jaxrank.engine.simulation import compare
 from jaxrank.output import results
 from jaxrank.output.files import write_text
 from jaxrank.output.plotting import plot_curves, plot_panels
-from jaxrank.output.tables import columns, plus_minus
+from jaxrank.output.tables import columns, counted, plus_minus
 from jaxrank.studies import papers, sweeps, worlds
 
 _MACHINE_OPTIONS = ("devices", "distributed", "coordinator", "num_processes", "process_id")
+_VIEWS = ("", "-per-step", "-log", "-per-step-log")  # how the pictures that ``plot`` draws of a metric end
+_FLAGS = {field.name: f"--{flag}" for flag, field in flags().items()} | {"path": "--out"}
 
 
 def run(options: argparse.Namespace, resume: bool = False) -> None:
+    """Runs, or resumes, and writes the results. Only --force replaces those of another run.
+
+    A run that is resumed replaces its own: it may have been stopped while it drew its pictures.
+    """
     if options.distributed:
         kept = distributed.what_is_kept(options.checkpoint)
         distributed.start(options.coordinator, options.num_processes, options.process_id, kept)
     elif options.coordinator or options.num_processes is not None or options.process_id is not None:
         raise ValueError("--coordinator, --num-processes and --process-id need --distributed")
-    mesh = None if options.devices is None else first_devices(options.devices)
+    with renamed({"devices": "--devices"}):
+        mesh = None if options.devices is None else first_devices(options.devices)
     first = jax.process_index() == 0
+    if not options.dry_run:
+        own = [file for file in _results_of(options.out) if resume and _is_of(file, options.checkpoint)]
+        _refuse_existing(options, [file for file in _results_of(options.out) if file not in own])
     policies = _policies(options.policy or [], getattr(options, "folder", None))
     name = options.world or worlds.find_world(policies, options.data)
     policies = policies or _policies(worlds.POLICIES.get(name, worlds.POLICIES["click"]))
@@ -50,45 +62,91 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
     out = options.out / "run.nc"
     if options.dry_run:
         for label, policy in policies.items():
-            print(f"{label}: {estimate(policy, world.environment, **asked)}")
+            with renamed(_FLAGS):
+                print(f"{label}: {estimate(policy, world.environment, **asked)}")
         return
+    pictures = {metric: options.out / f"{metric}.png" for metric in (*asked["metrics"], *asked["probes"])}
+    if not resume:
+        _refuse_existing(options, list(pictures.values()))
     if first:
         options.claim(options.out)
     if options.checkpoint and not resume:
         _keep_options(options)
 
     if first:
-        size = f"{asked['num_seeds']} seeds × {asked['num_steps']:,} steps"
-        print(f"{len(policies)} policies × {size} in {world.summary}", flush=True)
-    result = compare(
-        policies,
-        world.environment,
-        **asked,
-        progress=first and not options.quiet,
-        mesh=mesh,
-        checkpoint_dir=options.checkpoint,
-        resume=resume,
-    )
+        sizes = {"policy": len(policies), "seed": asked["num_seeds"], "step": asked["num_steps"]}
+        size = " × ".join(counted(number, noun) for noun, number in sizes.items())
+        print(f"{size} in {world.summary}", flush=True)
+    with renamed(_FLAGS):
+        result = compare(
+            policies,
+            world.environment,
+            **asked,
+            progress=first and not options.quiet,
+            mesh=mesh,
+            checkpoint_dir=options.checkpoint,
+            resume=resume,
+        )
     result.attrs["data"] = str(options.data) if options.data else "synthetic"
-    if "lane" in result.dims:  # the curves were too large to gather
+    if options.checkpoint:
+        result.attrs["checkpoint"] = str(options.checkpoint.resolve())
+    in_shares = "lane" in result.dims  # the curves were too large to gather
+    if in_shares:
         out = options.out / f"run-{jax.process_index()}-of-{jax.process_count()}.nc"
-        print(f"wrote {results.save(result, out)}: the lanes of this process")
+    if first:
+        _remove_old(options.out, but=out)
+    distributed.gather(None)  # the other processes write after that
+    if in_shares:
+        print(f"wrote {results.save(result, out, overwrite=True)}: the lanes of this process")
         return
     if not first:
         return
     if world.names:
         result = result.assign_coords({world.environment.instance_dim: list(world.names)})
-    results.save(result, out)
+    results.save(result, out, overwrite=True)
     print(_table(result))
     print(f"{result.attrs['lane_steps_per_second']:,.0f} lane-steps/s; wrote {out}")
-    for metric in (*asked["metrics"], *asked["probes"]):
-        picture = options.out / f"{metric}.png"
+    for metric, picture in pictures.items():
         per_step = metric.startswith("ndcg") and metric not in world.probes
         if world.names:
             plot_panels(result, metric, world.environment.instance_dim, picture, per_step=per_step)
         else:
             plot_curves(result, metric, path=picture, per_step=per_step)
         print(f"wrote {picture}")
+
+
+def _results_of(folder: Path) -> list[Path]:
+    """The results files that a run of one or of several processes has left in ``folder``."""
+    shares = [file for file in folder.glob("run-*-of-*.nc") if re.fullmatch(r"run-\d+-of-\d+\.nc", file.name)]
+    return [file for file in (folder / "run.nc", *sorted(shares)) if file.is_file()]
+
+
+def _is_of(file: Path, checkpoint: Path) -> bool:
+    """Were these results written by the run whose checkpoints are in ``checkpoint``?"""
+    try:
+        return results.load(file).attrs.get("checkpoint") == str(checkpoint.resolve())
+    except ValueError:
+        return False
+
+
+def _refuse_existing(options: argparse.Namespace, files: list[Path]) -> None:
+    """Refuses, in all processes of a run, to replace ``files`` that one of them has, unless it is to --force it."""
+    there = distributed.gather([str(file) for file in files if file.exists()])
+    found = [file for of_process in there for file in of_process]
+    if found and not options.force:
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        raise ValueError(f"--out must be new; there is {found[0]}{more}: choose another, or give --force to replace it")
+
+
+def _remove_old(folder: Path, but: Path) -> None:
+    """Removes what an earlier run left in ``folder``: its results, ``but`` for one file, and the pictures of them."""
+    for file in _results_of(folder):
+        with contextlib.suppress(ValueError):  # if it is damaged, its metrics are not known
+            for metric in results.load(file).data_vars:
+                for view in _VIEWS:
+                    (folder / f"{metric}{view}.png").unlink(missing_ok=True)
+        if file != but:
+            file.unlink()
 
 
 def request_options(options: argparse.Namespace, world: worlds.World) -> dict[str, Any]:
@@ -108,7 +166,7 @@ def _keep_options(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--checkpoint must be a new folder; {options.checkpoint} holds a run: jaxrank resume {options.checkpoint}"
         )
-    of_this_process = ("command", "claim", "name", "checkpoint", *_MACHINE_OPTIONS)
+    of_this_process = ("command", "claim", "name", "checkpoint", "force", *_MACHINE_OPTIONS)
     kept = {name: value for name, value in vars(options).items() if name not in of_this_process}
     kept |= {name: str(value.resolve()) for name, value in kept.items() if isinstance(value, Path)}
     content = {"jaxrank": __version__, "folder": str(Path.cwd()), "options": kept}
@@ -125,7 +183,7 @@ def resume(options: argparse.Namespace) -> None:
     again = options.run_defaults()
     for name, value in kept.items():
         setattr(again, name, Path(value) if isinstance(getattr(again, name, None), Path) else value)
-    for name in ("checkpoint", "claim", *_MACHINE_OPTIONS):
+    for name in ("checkpoint", "claim", "force", *_MACHINE_OPTIONS):
         setattr(again, name, getattr(options, name))
     again.quiet |= options.quiet
     again.folder = folder  # in which the run was started: paths of files are relative to it
@@ -180,17 +238,23 @@ def _located(text: str, kind: str, folder: Path) -> str:
 
 def sweep(options: argparse.Namespace) -> None:
     if options.dry_run:
-        estimates = sweeps.estimate_sweep(options.config)
+        with renamed({"config": "CONFIG"}):
+            estimates = sweeps.estimate_sweep(options.config)
         for name, one in estimates:
             print(f"{name}: {one}")
-        print(f"{len(estimates)} cells: about {duration(sum(one.seconds for _, one in estimates))} in all")
+        total = duration(sum(one.seconds for _, one in estimates))
+        print(f"{counted(len(estimates), 'cell')}: about {total} in all")
+        if any(one.calibrated_steps == 0 for _, one in estimates):
+            print("cells that were not tried are assumed to have the pace of the most similar one that was")
         return
-    report = sweeps.sweep(options.config, options.out, progress=not options.quiet)
+    with renamed({"config": "CONFIG", "out": "--out", "path": "--out"}):
+        report = sweeps.sweep(options.config, options.out, progress=not options.quiet, overwrite=options.force)
     print(report.table)
-    print(f"wrote {report.out}: manifest.json, summary.md, results and pictures; {report.skipped} cells had finished")
+    skipped = counted(report.skipped, "cell")
+    print(f"wrote {report.out}: manifest.json, summary.md, results and pictures; {skipped} had finished before")
     if report.failed:
         listing = "; ".join(f"{name}: {error}" for name, error in report.failed.items())
-        raise ValueError(f"{len(report.failed)} cells failed: {listing}")
+        raise ValueError(f"{counted(len(report.failed), 'cell')} failed: {listing}")
 
 
 def new(options: argparse.Namespace) -> None:
@@ -199,28 +263,43 @@ def new(options: argparse.Namespace) -> None:
 
 
 def plot(options: argparse.Namespace) -> None:
-    out = options.out or options.file.with_name(f"{options.metric}.png")
+    view = _VIEWS[options.per_step + 2 * options.log]
+    out = options.out or options.file.with_name(f"{options.metric}{view}.png")
     if out.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"--out must end in .png, .pdf or .svg; got {out}")
-    plot_curves(results.load(options.file), options.metric, path=out, per_step=options.per_step, log=options.log)
+    _refuse_existing(options, [out])
+    with renamed({"path": "FILE"}):
+        result = results.load(options.file)
+    with renamed({"path": "--out", "metric": "--metric"}):
+        plot_curves(result, options.metric, path=out, per_step=options.per_step, log=options.log)
     print(f"wrote {out}")
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    request = papers.FigureRequest(options.scale, options.data, options.out, options.bound, not options.quiet)
+    with renamed({"scale": "--scale", "figure": "FIGURE"}):
+        request = papers.FigureRequest(options.scale, options.data, options.out, options.bound, not options.quiet)
+        for figure in options.figure:
+            choice("figure", figure, papers.FIGURES)
+    files = [options.out / f"{figure}.{kind}" for figure in options.figure for kind in ("nc", "png", "md")]
+    _refuse_existing(options, files)
     options.claim(options.out)
     for figure in options.figure:
         print(f"{figure} at {request.scale} scale, {request.world}")
-        print(papers.reproduce(figure, request).table)
+        with renamed({"data": "--data", "out": "--out"}):
+            print(papers.reproduce(figure, request).table)
         print(f"wrote {options.out / figure}.nc, .png and .md")
 
 
 def fit(options: argparse.Namespace) -> None:
-    if options.format == "yandex":
-        log = datasets.load_yandex_log(options.log, num_queries=options.queries)
-    else:
-        log = datasets.load_sessions(options.log)
-        log = log if options.queries is None else log.most_frequent(options.queries)
+    _refuse_existing(options, [options.out])
+    choice("--model", options.model, registry.available("click_model"))
+    integer("--iterations", options.iterations)
+    with renamed({"path": "LOG", "num_queries": "--queries"}):
+        if options.format == "yandex":
+            log = datasets.load_yandex_log(options.log, num_queries=options.queries)
+        else:
+            log = datasets.load_sessions(options.log)
+            log = log if options.queries is None else log.most_frequent(options.queries)
     split = all(query.is_test is not None for query in log.queries.values())
     train = log.stacked("train" if split else None)
     model = click_models.fit(
@@ -234,8 +313,10 @@ def fit(options: argparse.Namespace) -> None:
         progress=not options.quiet,
     )
     list_size = train.rankings.shape[1]
-    datasets.save_parameters(options.out, options.model, model, list(log.queries), num_items=list_size)
-    print(f"{options.model} fitted to {len(train.queries):,} sessions of {len(log.queries)} queries")
+    with renamed({"path": "--out"}):
+        datasets.save_parameters(options.out, options.model, model, list(log.queries), num_items=list_size)
+    sessions, queries = counted(len(train.queries), "session"), counted(len(log.queries), "query")
+    print(f"{options.model} fitted to {sessions} of {queries}")
     for name in ("train", "test") if split else (None,):
         held = log.stacked(name)
         measured = click_models.evaluate(model, held.rankings, held.clicks, queries=held.queries)
@@ -271,8 +352,10 @@ def bench(options: argparse.Namespace) -> None:
         for lanes in options.lanes
         for late in ([False, True] if options.late else [False])
     ]
-    for cell in cells:
-        benchmark.devices_of(cell)
+    with renamed({"devices": "--devices"}):
+        for cell in cells:
+            benchmark.devices_of(cell)
+    _refuse_existing(options, [options.out / f"bench.{kind}" for kind in ("jsonl", "md", "png")])
     options.claim(options.out)
     rows, paths = [], []
     for cell in cells:
@@ -318,7 +401,11 @@ def _policies(specifications: Sequence[str], folder: Path | None = None) -> dict
     made = []
     for text in specifications:
         name, settings = registry.parse("--policy", text)
-        made.append((text, registry.make(own_code.located(name, folder) if folder else name, **settings)))
+        located = own_code.located(name, folder) if folder else name
+        for key in settings:
+            known = registry.option_names(located) or (key,)
+            choice("an option of --policy", f"{name}:{key}", [f"{name}:{option}" for option in known])
+        made.append((text, registry.make(located, **settings)))
     classes = [type(policy).__name__ for _, policy in made]
     labels = [c if classes.count(c) == 1 else text for c, (text, _) in zip(classes, made, strict=True)]
     if len(set(labels)) < len(labels):

@@ -5,8 +5,10 @@ the plain Python object that the code works with. ``finite``, ``probability``, `
 entries of an array; a field of a pytree names one, as in ``array(ndim=0, check=positive)``.
 """
 
+import contextlib
 import difflib
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,7 +68,21 @@ def integers(name: str, values: Iterable[Any]) -> np.ndarray:
         listed = list(values)
     except TypeError:
         raise ValueError(f"{name} must be a list of integers; got {values!r:.60}") from None
-    return np.array([integer(name, value, -(2**63), 2**63 - 1) for value in listed], np.int64)
+    for value in listed:
+        whole = _whole(value)
+        if whole is None or not -(2**63) <= whole < 2**63:
+            raise ValueError(f"{name} must be integers of at most 64 bits; got {value!r:.60}")
+    return np.array([_whole(value) for value in listed], np.int64)
+
+
+def rectangular(name: str, values: Any) -> np.ndarray:
+    """``values``, an array or lists of numbers, as an array: a ValueError if rows have different lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError:
+        lengths = [len(row) if hasattr(row, "__len__") else "a number" for row in values]
+        got = "different shapes" if len(set(lengths)) == 1 else f"lengths {lengths!r:.60}"
+        raise ValueError(f"{name} must have rows of one length; got {got}") from None
 
 
 def real(name: str, value: Any, check: Check = finite) -> float:
@@ -107,6 +123,24 @@ def did_you_mean(value: Any, names: Iterable[str]) -> str:
     """The end of a message about an unknown name: a suggestion of the closest known name, or "" if none is close."""
     close = difflib.get_close_matches(str(value), list(names), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+@contextlib.contextmanager
+def renamed(names: Mapping[str, str]) -> Iterator[None]:
+    """Lets a ValueError in the block speak of arguments by the ``names`` under which the caller took them.
+
+    An argument is what a message begins with ("path must be …"), or what it gives the value of ("num_steps = 10").
+    """
+    try:
+        yield
+    except ValueError as error:
+        text = str(error)
+        for old, new in names.items():
+            pattern = rf"^{re.escape(old)}(?= )|(?<![\w.]){re.escape(old)}(?= = )"
+            text = re.sub(pattern, new.replace("\\", r"\\"), text)
+        if text == str(error):
+            raise
+        raise ValueError(text) from None
 
 
 def _whole(value: Any) -> int | None:

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.core.checks import Check, choice, finite, integer, switch
+from jaxrank.core.checks import Check, choice, finite, integer, rectangular, switch
 
 T = TypeVar("T")
 
@@ -162,6 +162,8 @@ def _post_init(self: Any) -> None:
             object.__setattr__(self, f.name, _checked_array(name, value, f.metadata))
         elif f.metadata.get("static"):
             object.__setattr__(self, f.name, _checked_static(name, value, f))
+        elif isinstance(value, type):
+            raise ValueError(f"{name} must be an instance; got the class {value.__name__}: write {value.__name__}(…)")
     num_instances(self)
     if hasattr(self, "_validate"):
         self._validate()
@@ -180,10 +182,7 @@ def _checked_array(name: str, value: Any, metadata: Any) -> Any:
     ndim, dtype, check = metadata["ndim"], metadata["dtype"], metadata["check"]
     if isinstance(value, jax.core.Tracer):
         return value
-    try:
-        host = np.asarray(value)
-    except ValueError as error:
-        raise ValueError(f"{name} must be an array of {ndim} or {ndim + 1} dimensions; {error}") from None
+    host = rectangular(name, value)
     if dtype is not float and host.dtype.kind == "f" and (host == np.floor(host)).all():  # such as 5e6
         value = host = np.clip(host, -(2.0**62), 2.0**62).astype(np.int64)
     if host.dtype.kind not in ("iuf" if dtype is float else "iu"):

@@ -18,7 +18,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 from jaxrank.core import own_code
-from jaxrank.core.checks import choice, did_you_mean
+from jaxrank.core.checks import choice
 from jaxrank.core.types import REQUIRED, require
 
 _REGISTRY: dict[str, dict[str, Callable[..., Any]]] = {"policy": {}, "click_model": {}, "environment": {}}
@@ -52,19 +52,25 @@ def make(name: str, kind: str = "policy", **options: Any) -> Any:
       options: the fields of its class, or the arguments of its function.
     """
     make_it = factory(name, kind)
-    allowed = inspect.signature(make_it).parameters
-    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in allowed.values()):
-        for option in options:
-            if option not in allowed:
-                listing = ", ".join(allowed) or "none"
-                hint = did_you_mean(option, allowed)
-                raise ValueError(f"options of {name} must be among {listing}; got {option!r}{hint}")
+    known = _parameters(make_it)
+    for option in options:
+        choice(f"an option of {name}", option, known or [option])
     try:
         made = make_it(**options)
     except TypeError as error:
         raise ValueError(f"options of {name}: {error}") from None
     require(kind, made, f"{kind} {name}")
     return made
+
+
+def option_names(name: str, kind: str = "policy") -> tuple[str, ...]:
+    """The options that ``make`` takes for ``name``; none if its factory takes any."""
+    return _parameters(factory(name, kind))
+
+
+def _parameters(make_it: Callable[..., Any]) -> tuple[str, ...]:
+    parameters = inspect.signature(make_it).parameters.values()
+    return () if any(p.kind is p.VAR_KEYWORD for p in parameters) else tuple(p.name for p in parameters)
 
 
 def available(kind: str = "policy") -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import dataclasses
 from typing import Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 import jax
+import numpy as np
 
 from jaxrank.core.pytrees import pytree, static
 
@@ -85,7 +86,9 @@ class Policy(Protocol):
     - ``settled(state) -> bool[]``: is the list settled, that is, will it stay the same for the same query forever? By
       default no list is ever settled. The answer depends on ``init``, ``rank`` and ``update``: if a subclass
       overrides one of these and not ``settled``, the inherited ``settled`` does not count.
-    - ``horizon``: a field, in which None means the number of steps of the run. A policy without it needs no horizon.
+    - ``horizon``: a field, in which None means the number of steps of the run, and less than that is refused. A policy
+      without it needs no horizon.
+    - ``doubling``: True if ``horizon`` is only a first guess, which may be below the number of steps.
     - ``per_item``: True if the policy keeps statistics of items. Environments whose items change from query to query
       refuse such a policy. False by default.
     - ``score(state, features) -> float[...]``: the learnt ranker's scores of documents [..., d]. A policy that has it
@@ -202,7 +205,19 @@ def learns_ranker(policy: Policy) -> bool:
 
 
 def with_horizon(policy: T, num_steps: int) -> T:
-    """The policy, with ``num_steps`` as its horizon if it has this field and its value is None."""
-    if getattr(policy, "horizon", num_steps) is None:
+    """The policy, with ``num_steps`` as its horizon if it has this field and its value is None.
+
+    A horizon below ``num_steps`` is refused, unless it is the first guess of the doubling trick: what an algorithm
+    guarantees, it guarantees up to its horizon.
+    """
+    horizon = getattr(policy, "horizon", num_steps)
+    if horizon is None:
         return dataclasses.replace(policy, horizon=num_steps)  # type: ignore[type-var]
+    shortest = np.min(horizon)  # of a sweep
+    if shortest < num_steps and not getattr(policy, "doubling", False):
+        raise ValueError(
+            f"{type(policy).__name__}.horizon must be at least num_steps = {num_steps}; got {shortest}: leave it out, "
+            f"for the number of steps, or write horizon={num_steps}"
+            + (", or doubling=True if it is a first guess" if hasattr(policy, "doubling") else "")
+        )
     return policy

@@ -59,7 +59,7 @@ def synthetic(
     fields = registry.required_fields(model, kind="click_model")
     num_queries, num_items = integer("num_queries", num_queries), integer("num_items", num_items)
     c = _CALIBRATION.get(model, _CALIBRATION["cm"])
-    normal = np.random.default_rng(seed).standard_normal((num_queries, 2 + num_items))
+    normal = np.random.default_rng(integer("seed", seed, 0)).standard_normal((num_queries, 2 + num_items))
     log_position = np.log(np.arange(1, num_items + 1))
     level, slope, noise = normal[:, :1], normal[:, 1:2], normal[:, 2:]
     logit = c.level - c.slope * log_position + c.level_spread * level + c.noise * noise
@@ -130,7 +130,7 @@ def synthetic_ratings(
     """
     num_users, num_items = integer("num_users", num_users), integer("num_items", num_items)
     fraction_attractive = real("fraction_attractive", fraction_attractive, open_probability)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(integer("seed", seed, 0))
     frequency = np.array(_TOPICS)
     topics = rng.uniform(size=(num_items, len(frequency))) < frequency
     only = rng.choice(len(frequency), num_items, p=frequency / frequency.sum())

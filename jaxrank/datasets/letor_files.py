@@ -111,7 +111,7 @@ def synthetic_letor(
     """
     num_queries, num_features = integer("num_queries", num_queries), integer("num_features", num_features)
     mean_documents = integer("mean_documents", mean_documents, 3)
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(integer("seed", seed, 0))
     weights = rng.standard_normal(num_features)
     held_out = max(2, num_queries // 3)
     splits = {}

@@ -138,18 +138,24 @@ def gather(value: Any) -> list[Any]:
     return [pickle.loads(row[:size].tobytes()) for row, size in zip(everyone, sizes, strict=True)]
 
 
-def gather_curves(runs: list[tuple[np.ndarray, Run]]) -> tuple[np.ndarray, dict[str, np.ndarray], float]:
-    """Lane numbers, their curves and the seconds taken: of all processes, or of this one if the curves are large."""
+def gather_curves(
+    runs: list[tuple[np.ndarray, Run]],
+) -> tuple[np.ndarray, dict[str, np.ndarray], tuple[float, float]]:
+    """Lane numbers and their curves: of all processes, or of this one if the curves are large.
+
+    And the seconds of running and of compiling, of the process that took longest.
+    """
     shares = [(numbers, run.curves) for numbers, run in runs]
     size = sum(curve.nbytes for _, curves in shares for curve in curves.values())
-    sizes, seconds = zip(*gather((size, sum(run.seconds for _, run in runs))), strict=True)
+    taken = sum(run.seconds for _, run in runs), sum(run.compile_seconds for _, run in runs)
+    sizes, seconds = zip(*gather((size, taken)), strict=True)
     if sum(sizes) <= GATHER_BYTES:
         shares = [share for of_process in gather(shares) for share in of_process]
     numbers = np.concatenate([np.zeros(0, int), *(numbers for numbers, _ in shares)])
     names = shares[0][1] if shares else ()
     order = np.argsort(numbers)
     curves = {name: np.concatenate([curves[name] for _, curves in shares])[order] for name in names}
-    return numbers[order], curves, max(seconds)
+    return numbers[order], curves, max(seconds, key=sum)
 
 
 def agree(configuration: Mapping[str, Any]) -> None:

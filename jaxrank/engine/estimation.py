@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import time
 import warnings
 from functools import partial
 
@@ -13,6 +12,7 @@ from jaxrank.core.types import Environment, Policy
 from jaxrank.engine import memory
 from jaxrank.engine.request import Request, option, options, takes_request
 from jaxrank.engine.task import prepare
+from jaxrank.output.tables import counted
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Estimate:
     curve_bytes: float  # on the host, for all lanes
     compile_seconds: float
     step_seconds: float  # of all steps of all lanes
-    calibrated_steps: int  # run to measure the speed, on one share
+    calibrated_steps: int  # run to measure the speed, on one share; 0 if it was taken from another estimate
 
     @property
     def num_groups(self) -> int:
@@ -39,6 +39,10 @@ class Estimate:
         return self.num_shares
 
     @property
+    def lane_step_seconds(self) -> float:
+        return self.step_seconds / (self.num_lanes * self.num_steps)
+
+    @property
     def seconds(self) -> float:
         return self.compile_seconds + self.step_seconds
 
@@ -48,12 +52,13 @@ class Estimate:
         return self.loop_bytes + self.curve_bytes
 
     def __str__(self) -> str:
-        rate = self.num_lanes * self.num_steps / self.step_seconds / 1e6
+        rate = 1e-6 / self.lane_step_seconds
         shares = f" in {self.num_shares} shares" if self.num_shares > 1 else ""
+        tried = f"{counted(self.calibrated_steps, 'step')} tried" if self.calibrated_steps else "not tried"
         return (
-            f"{self.num_lanes:,} lanes{shares} × {self.num_steps:,} steps: about {duration(self.seconds)} "
-            f"({duration(self.compile_seconds)} of it compiling; {rate:.2f} M lane-steps/s; {self.calibrated_steps:,} "
-            f"steps tried) and {memory.gigabytes(self.total_bytes)} ({memory.gigabytes(self.curve_bytes)} of it curves)"
+            f"{counted(self.num_lanes, 'lane')}{shares} × {counted(self.num_steps, 'step')}: about "
+            f"{duration(self.seconds)} ({duration(self.compile_seconds)} of it compiling; {rate:.2f} M lane-steps/s; "
+            f"{tried}) and {memory.gigabytes(self.total_bytes)} ({memory.gigabytes(self.curve_bytes)} of it curves)"
         )
 
 
@@ -90,32 +95,49 @@ def estimate(policy: Policy, environment: Environment, trial: Trial) -> Estimate
       (6, 1)
     """
     task, num_steps = prepare(policy, environment, trial), trial.num_steps
-    needs = memory.needed(task)
-    shares = memory.shares_that_fit(task, needs, memory.usable(task))
+    limit = memory.usable(task)
+    shares, needs = 1, None
+    if not memory.fits_surely(task, limit):
+        needs = memory.needed(task)
+        shares = memory.shares_that_fit(task, needs, limit)
     run = task.start(np.arange(math.ceil(task.num_lanes / shares)))
-    started = time.perf_counter()
-    run.advance()
-    compiling = time.perf_counter() - started
-    marks = [(run.step, 0.0)]  # (steps, seconds) after each call
-    started = time.perf_counter()
-    while not run.finished and marks[-1][1] < trial.calibration_seconds:
+    run.compile()
+    loop_bytes = (run.loop_bytes() if needs is None else needs.loop) or memory.guessed(task).loop
+    marks = [(0, 0.0)]  # (steps, seconds) after each call
+    while not run.finished and run.seconds < trial.calibration_seconds:
         run.advance()
-        marks.append((run.step, time.perf_counter() - started))
+        marks.append((run.step, run.seconds))
     steps, seconds = np.array(marks).T
-    middle = int(np.searchsorted(seconds, seconds[-1] / 2)) if len(marks) > 2 else 0
-    middle = min(middle, len(marks) - 2)
-    pace = (seconds[-1] - seconds[middle]) / (steps[-1] - steps[middle]) if len(marks) > 1 else compiling / run.step
-    first_steps = run.step if len(marks) == 1 else marks[0][0]
-    per_share = seconds[-1] + pace * (num_steps - run.step + first_steps)
+    middle = min(int(np.searchsorted(seconds, seconds[-1] / 2)), len(marks) - 2)
+    pace = (seconds[-1] - seconds[middle]) / (steps[-1] - steps[middle])
     return Estimate(
         num_lanes=task.num_lanes,
         num_steps=num_steps,
         num_shares=shares,
+        loop_bytes=loop_bytes / shares,
+        curve_bytes=memory.curve_bytes(task),
+        compile_seconds=run.compile_seconds,
+        step_seconds=(seconds[-1] + pace * (num_steps - run.step)) * shares,
+        calibrated_steps=run.step,
+    )
+
+
+def estimate_like(policy: Policy, environment: Environment, request: Request, known: Estimate) -> Estimate:
+    """An estimate without compiling or running anything: the pace is that of ``known``, the memory is a guess."""
+    task = prepare(policy, environment, request)
+    limit = memory.usable(task)
+    memory.fits_surely(task, limit)
+    needs = memory.guessed(task)
+    shares = memory.shares_that_fit(task, needs, limit)
+    return dataclasses.replace(
+        known,
+        num_lanes=task.num_lanes,
+        num_steps=request.num_steps,
+        num_shares=shares,
         loop_bytes=needs.loop / shares,
         curve_bytes=needs.curves,
-        compile_seconds=max(0.0, compiling - pace * first_steps),
-        step_seconds=per_share * shares,
-        calibrated_steps=run.step,
+        step_seconds=known.lane_step_seconds * task.num_lanes * request.num_steps,
+        calibrated_steps=0,
     )
 
 

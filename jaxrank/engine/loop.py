@@ -3,29 +3,29 @@
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from jaxrank.engine.checkpoint import Checkpoints
 from jaxrank.engine.run import Run
 from jaxrank.output.files import locked
+from jaxrank.output.progress import Progress
 
 
 class Interrupted(KeyboardInterrupt):
     """A run was told to stop (SIGTERM, Ctrl-C) and has saved a checkpoint first."""
 
 
-def run_to_end(run: Run, advance: Callable[[int], object]) -> None:
-    """Takes ``run`` to its end, and calls ``advance`` with its step after every call of the host."""
+def run_to_end(run: Run, progress: Progress) -> None:
+    """Takes ``run`` to its end, and tells ``progress`` its step after every call of the host."""
     while not run.finished:
-        run.advance()
-        advance(run.step)
+        _advance(run, progress)
 
 
 def run_with_checkpoints(
     run: Run,
-    advance: Callable[[int], object],
+    progress: Progress,
     folder: Path,
     configuration: Mapping[str, Any],
     every: float | str,
@@ -40,8 +40,7 @@ def run_with_checkpoints(
         if resume and (found := checkpoints.load()) is not None:
             run.restore(*found)
         while not run.finished:
-            run.advance()
-            advance(run.step)
+            _advance(run, progress)
             stopping = stop.is_set()
             if stopping or run.finished or checkpoints.due():
                 checkpoints.save(run.step, run.snapshot(), wait=stopping or run.finished)
@@ -49,6 +48,14 @@ def run_with_checkpoints(
                 raise Interrupted(
                     f"interrupted at step {run.step:,} of {run.steps[-1]:,}; its checkpoint is in {folder}"
                 )
+
+
+def _advance(run: Run, progress: Progress) -> None:
+    if not run.compiled:
+        progress.compiling()
+        run.compile()
+    run.advance()
+    progress.at(run.step, run.lane_steps_per_second)
 
 
 @contextlib.contextmanager

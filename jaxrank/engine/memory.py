@@ -16,6 +16,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from jaxrank.engine.lanes import AXIS, lane_axes, run_intervals, seen_by
 from jaxrank.engine.run import interval_ends, intervals_of_a_call
 from jaxrank.engine.task import Task
+from jaxrank.output.tables import counted
 
 _SHARE = 0.8  # of the free memory that a run may fill
 _SURELY = 30  # a loop takes less than this many times its arguments: if that fits, the compiler is not asked
@@ -31,7 +32,6 @@ class Memory(NamedTuple):
 
 def needed(task: Task) -> Memory:
     """What a run takes, as the compiler counts it; nothing of that size is allocated."""
-    _refuse_too_many(task)
     lanes = _placed(task, task.lane_shapes(task.num_lanes))
     num_intervals = task.request.call_intervals or intervals_of_a_call(task.num_lanes, interval_ends(task.steps))
     intervals = jax.ShapeDtypeStruct((num_intervals, 3), jnp.int32)
@@ -39,20 +39,22 @@ def needed(task: Task) -> Memory:
     lowered = run_intervals.lower(lanes, intervals, task.everywhere(task.probes), **options)
     analysis = lowered.compile().memory_analysis()
     if analysis is None:  # the backend does not say
-        return Memory(_SURELY // 5 * size(lanes), curve_bytes(task))
+        return guessed(task)
     each = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
     return Memory(each * task.mesh.size, curve_bytes(task))
+
+
+def guessed(task: Task) -> Memory:
+    """What a run takes, by the size of its lanes, without compiling it."""
+    return Memory(_SURELY // 5 * size(task.lane_shapes(task.num_lanes)), curve_bytes(task))
 
 
 def num_shares(task: Task) -> int:
     """The number of shares in which this process's lanes fit in memory; prints a line if there is more than one."""
     lanes = -(-task.num_lanes // jax.process_count())
     limit = usable(task)
-    _refuse_too_many(task)
-    bound = size(task.lane_shapes(task.num_lanes))
-    if _SURELY * bound + curve_bytes(task) <= limit:
+    if fits_surely(task, limit):
         return 1
-    shares_that_fit(task, Memory(0, curve_bytes(task)), limit)  # raises if not even the curves fit
     memory = needed(task)
     shares = shares_that_fit(task, memory, limit)
     if shares > 1:
@@ -64,21 +66,32 @@ def num_shares(task: Task) -> int:
     return shares
 
 
-def _refuse_too_many(task: Task) -> None:
+def fits_surely(task: Task, limit: float) -> bool:
+    """Whether all lanes fit ``limit`` bytes, however the compiler counts. What cannot fit in any shares is refused.
+
+    Nothing that grows with the number of lanes is made for it, so 10⁹ seeds are refused at once.
+    """
     if task.num_lanes >= 2**31:
         raise ValueError(f"there must be fewer than 2**31 lanes (settings × instances × seeds); got {task.num_lanes:,}")
+    curves = curve_bytes(task)
+    room = limit if _on_host(task) else _SHARE * _free_on_host()
+    if curves >= room:
+        raise ValueError(
+            f"the curves must fit in memory; {counted(task.num_lanes, 'lane')} of {counted(len(task.steps), 'record')} "
+            f"need {gigabytes(curves)} and {gigabytes(room)} may be used: take fewer records, metrics, seeds or "
+            "instances"
+        )
+    return _SURELY * size(task.lane_shapes(task.num_lanes)) + curves <= limit
 
 
 def shares_that_fit(task: Task, memory: Memory, limit: float) -> int:
     """The number of shares that fit ``limit`` bytes, with the curves of all lanes kept on the host."""
-    on_host = task.mesh.devices.flat[0].platform == "cpu"
-    left = limit - (memory.curves if on_host else 0)
-    if left <= 0:
-        raise ValueError(
-            f"the curves must fit in memory; {task.num_lanes:,} lanes of {len(task.steps)} records need "
-            f"{gigabytes(memory.curves)} and {gigabytes(limit)} may be used: take fewer records, metrics or lanes"
-        )
+    left = limit - (memory.curves if _on_host(task) else 0)
     return min(task.num_lanes, math.ceil(memory.loop / jax.process_count() / left))
+
+
+def _on_host(task: Task) -> bool:
+    return task.mesh.devices.flat[0].platform == "cpu"
 
 
 def usable(task: Task) -> float:

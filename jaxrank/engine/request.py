@@ -78,7 +78,10 @@ def _or_none(check: Check) -> Check:
 
 
 def _names(name: str, value: Any) -> tuple[str, ...]:
-    names = () if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
+    if isinstance(value, str):
+        several = [part.strip() for part in value.split(",") if part.strip()]
+        raise ValueError(f"{name} must be a sequence of names, not text; got {value!r:.60}: write {several!r:.90}")
+    names = tuple(value) if isinstance(value, Iterable) else ()
     if not names or not all(isinstance(one, str) for one in names):
         raise ValueError(f"{name} must be a sequence of at least one name; got {value!r:.60}")
     return names
@@ -154,15 +157,16 @@ class Request:
 
     num_steps: int = option(
         _integer(maximum=checks.MAX_INT32 - 1),
-        "the number of steps of each lane, and the horizon of policies that need one and were given none.",
+        """the number of steps of each lane, and the horizon of policies that need one and were given none; one that
+        was given must not be smaller.""",
         flag="steps",
     )
     _: dataclasses.KW_ONLY
     num_seeds: int = option(
-        _integer(),
+        _or_none(_integer()),
         "independent repetitions of every instance: seeds 0, 1, …, num_seeds − 1.",
         flag="seeds",
-        default=1,
+        default=None,
         in_command=10,
     )
     seed: int = option(
@@ -200,7 +204,8 @@ class Request:
     )
     seeds: Sequence[int] | None = option(
         _or_none(_numbers(checks.MAX_INT32)),
-        "run only these seeds, instead of ``num_seeds``; likewise.",
+        """run only these seeds, instead of ``num_seeds``, which must be their number if it is given too; likewise. If
+        neither is given, there is one seed, 0.""",
         default=None,
     )
     skip_settled: bool = option(
@@ -215,7 +220,7 @@ class Request:
     )
     progress: bool | Callable[[int], object] = option(
         _progress,
-        """show a progress bar, if standard error is a terminal; or a function to call with the number of steps done
+        """show a progress bar, in a terminal or in a notebook; or a function to call with the number of steps done
         so far.""",
         default=True,
     )
@@ -260,6 +265,13 @@ class Request:
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, field.metadata["check"](field.name, getattr(self, field.name)))
+        if self.num_seeds is None:
+            object.__setattr__(self, "num_seeds", 1 if self.seeds is None else len(self.seeds))
+        if self.seeds is not None and self.num_seeds != len(self.seeds):
+            raise ValueError(
+                f"num_seeds must be left out where seeds are given, or be their number, {len(self.seeds)}; got "
+                f"num_seeds = {self.num_seeds} and seeds = {_short(np.array(self.seeds))}"
+            )
         if self.record_at is not None and self.record_at[-1] > self.num_steps:
             raise ValueError(f"record_at must not pass num_steps = {self.num_steps}; got {self.record_at[-1]}")
         for name in self.probes or ():

@@ -10,10 +10,12 @@ it settled, its sums are completed in closed form. When enough lanes have settle
 are simulated.
 
 ``snapshot`` returns all of that as arrays, which is what a checkpoint holds; ``restore`` continues from it.
+Compiling is timed apart from running: ``compile`` calls the loop for no steps at all.
 """
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -57,7 +59,10 @@ class Run:
         describe: Callable[[int], str] = "lane {}".format,
     ) -> None:
         self.step = 0  # the last step simulated
-        self.seconds = 0.0  # spent so far
+        self.seconds = 0.0  # spent so far, without compiling
+        self.compile_seconds = 0.0
+        self.compiled = False
+        self.began = (0, 0.0)  # the step and the seconds from which this process has run
         self.steps, self.ends = steps, interval_ends(steps)
         self.lanes, self.probes = lanes, probes
         self.active = np.arange(num_lanes)  # the numbers of the simulated lanes; padding follows them in ``lanes``
@@ -74,13 +79,41 @@ class Run:
     def finished(self) -> bool:
         return self.step == self.steps[-1]
 
+    @property
+    def lane_steps_per_second(self) -> float:
+        """The mean so far, in this process, without compiling."""
+        steps, seconds = self.step - self.began[0], self.seconds - self.began[1]
+        return self.settled.size * steps / max(seconds, 1e-9)
+
+    def compile(self) -> None:
+        """Compiles the loop for the active lanes, by a call without steps; ``advance`` does so if it has not been done.
+
+        That is needed once, and again after settled lanes have left.
+        """
+        with self._compiling():
+            if not self.settled.all():
+                jax.block_until_ready(self._call(np.zeros((0, 3), np.int32)))
+                nan_lanes(self.lanes.state)
+        self.compiled = True
+
+    def loop_bytes(self) -> int | None:
+        """Bytes of the compiled loop's arguments, results and scratch space on all devices; None if JAX cannot say."""
+        lowered = run_intervals.lower(*self._arguments(np.zeros((0, 3), np.int32)), **self.options)
+        analysis = lowered.compile().memory_analysis()  # what ``compile`` has compiled
+        if analysis is None:
+            return None
+        each = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
+        return each * self.options["mesh"].size
+
     def advance(self) -> None:
         """One host call: some intervals, or a part of one if that takes a second; settled lanes may then leave."""
-        started = time.perf_counter()
+        if not self.compiled:
+            self.compile()
+        started, compiling = time.perf_counter(), self.compile_seconds
         self._add(self._next_intervals())
         if _may_leave_at(self.step):
             self._drop_settled()
-        seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started - (self.compile_seconds - compiling)
         self.seconds += seconds
         self.call_steps = max(1.0, self.call_steps * min(max(_CALL_SECONDS / max(seconds, 1e-6), 1 / 8), 8))
 
@@ -97,6 +130,7 @@ class Run:
         progress = jax.tree.leaves((self.lanes.state, self.lanes.sums))
         return {
             "seconds": np.array(self.seconds),
+            "compile_seconds": np.array(self.compile_seconds),
             "active": self.active.copy(),
             "settled": self.settled.copy(),
             **{f"lanes/{i}": np.asarray(leaf)[: self.active.size] for i, leaf in enumerate(progress)},
@@ -108,6 +142,8 @@ class Run:
     def restore(self, step: int, snapshot: dict[str, np.ndarray]) -> None:
         """Continues after ``step`` from a ``snapshot`` of this run, on whatever devices this one has."""
         self.step, self.seconds = step, float(snapshot["seconds"])
+        self.compile_seconds = float(snapshot["compile_seconds"])
+        self.began = (self.step, self.seconds)
         self.active, self.settled = snapshot["active"], snapshot["settled"]
         for name in self.sums:
             self.sums[name], self.per_step[name] = snapshot[f"sums/{name}"], snapshot[f"per_step/{name}"]
@@ -140,10 +176,7 @@ class Run:
         if self.settled.all():
             self.active = self.active[:0]
         else:
-            padded = np.pad(intervals, ((0, self.call_intervals - len(intervals)), (0, 0)))  # (0, 0, 0) is empty
-            (state, sums), added, flags, looks = run_intervals(
-                self.lanes, jnp.asarray(padded), self.probes, **self.options
-            )
+            (state, sums), added, flags, looks = self._call(intervals)
             self.lanes = self.lanes._replace(state=state, sums=sums)
             totals = {name: np.asarray(value, np.float64)[:, : self.active.size] for name, value in added.items()}
             seen = {name: np.asarray(values, np.float64)[:, : self.active.size] for name, values in looks.items()}
@@ -151,7 +184,9 @@ class Run:
             newly &= intervals[:, 2:] == 1
             self._refuse_nan(intervals, totals)
             if (newly.any(axis=0) & ~self.settled[self.active]).any():
-                for name, value in metrics_now(self.lanes, **self.options).items():
+                with self._compiling():
+                    now = jax.block_until_ready(metrics_now(self.lanes, **self.options))
+                for name, value in now.items():
                     self.per_step[name][self.active] = np.asarray(value)[: self.active.size]
         for row, (_, stop, whole) in enumerate(intervals):
             self.step = int(stop) - 1
@@ -161,6 +196,20 @@ class Run:
                     newly[row],
                     {name: values[row] for name, values in seen.items()},
                 )
+
+    def _call(self, intervals: np.ndarray) -> Any:
+        return run_intervals(*self._arguments(intervals), **self.options)
+
+    def _arguments(self, intervals: np.ndarray) -> tuple[Any, ...]:
+        padded = np.pad(intervals, ((0, self.call_intervals - len(intervals)), (0, 0)))  # (0, 0, 0) is empty
+        return self.lanes, jnp.asarray(padded), self.probes
+
+    @contextlib.contextmanager
+    def _compiling(self) -> Iterator[None]:
+        """Counts the block, which takes hardly longer than to compile what it calls, as compiling."""
+        started = time.perf_counter()
+        yield
+        self.compile_seconds += time.perf_counter() - started
 
     def _end_interval(self, totals: dict[str, np.ndarray], newly: np.ndarray, seen: dict[str, np.ndarray]) -> None:
         index = int(np.searchsorted(self.ends, self.step))
@@ -203,7 +252,10 @@ class Run:
             self.active = self.active[left]
 
     def _shrink(self, left: np.ndarray) -> None:
-        self.lanes = take_lanes(self.lanes, np.resize(left, self._active_size(left.size)), mesh=self.options["mesh"])
+        with self._compiling():
+            index = np.resize(left, self._active_size(left.size))
+            self.lanes = jax.block_until_ready(take_lanes(self.lanes, index, mesh=self.options["mesh"]))
+        self.compiled = False
 
     def _active_size(self, num_lanes: int) -> int:
         """The padded number of lanes after some have left: from a power of two, so that few sizes are compiled."""

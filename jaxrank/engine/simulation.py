@@ -9,13 +9,14 @@ from urllib.parse import quote
 import jax
 import numpy as np
 
+from jaxrank.core.checks import renamed
 from jaxrank.core.types import Environment, Policy
 from jaxrank.engine import distributed, memory
 from jaxrank.engine.checkpoint import saved_shares, share_folder
 from jaxrank.engine.identity import configuration
 from jaxrank.engine.loop import run_to_end, run_with_checkpoints
 from jaxrank.engine.request import Request, takes_request
-from jaxrank.engine.task import prepare
+from jaxrank.engine.task import Task, prepare
 from jaxrank.output import results
 from jaxrank.output.progress import progress_bar
 
@@ -45,12 +46,11 @@ def simulate(policy: Policy, environment: Environment, request: Request) -> "xar
       >>> result["regret"][:, 0, -1].round(3).values
       array([ 0., 70.])
     """
-    return carry_out(policy, environment, request)
+    return _carry_out(prepare(policy, environment, request))
 
 
-def carry_out(policy: Policy, environment: Environment, request: Request) -> "xarray.Dataset":
-    """``simulate``, with its options as a ``Request``."""
-    task = prepare(policy, environment, request)
+def _carry_out(task: Task) -> "xarray.Dataset":
+    request = task.request
     folder = None if request.checkpoint_dir is None else Path(request.checkpoint_dir)
     shares = folder and saved_shares(folder, request.resume)
     if not shares:
@@ -65,28 +65,29 @@ def carry_out(policy: Policy, environment: Environment, request: Request) -> "xa
         if not numbers.size:
             continue
         run = task.start(numbers)
-        with progress_bar(type(policy).__name__, request.num_steps, numbers.size, request.progress) as advance:
+        with progress_bar(type(task.policy).__name__, request.num_steps, request.progress) as progress:
             if folder is None:
-                run_to_end(run, advance)
+                run_to_end(run, progress)
             else:
                 own = share_folder(folder, share, shares)
-                run_with_checkpoints(run, advance, own, described, request.checkpoint_every, request.resume)
+                run_with_checkpoints(run, progress, own, described, request.checkpoint_every, request.resume)
         run.release()
         runs.append((numbers, run))
-    numbers, curves, wall_time = distributed.gather_curves(runs)
+    numbers, curves, (seconds, compile_seconds) = distributed.gather_curves(runs)
 
     return results.from_curves(
         curves,
         lanes=numbers,
         grid=task.grid,
         policy=task.policy,
-        environment=environment,
+        environment=task.environment,
         instances=task.instance_ids if task.has_instances else None,
         seeds=task.seed_ids,
         steps=task.steps,
         seed=request.seed,
         num_steps=request.num_steps,
-        wall_time=wall_time,
+        seconds=seconds,
+        compile_seconds=compile_seconds,
     )
 
 
@@ -94,8 +95,8 @@ def carry_out(policy: Policy, environment: Environment, request: Request) -> "xa
 def compare(policies: Mapping[str, Policy], environment: Environment, request: Request) -> "xarray.Dataset":
     """``simulate`` for each of several named policies, with a leading ``policy`` dimension.
 
-    All policies have the same random numbers in the same lanes. Each policy has a folder of its own in
-    ``checkpoint_dir``, and with ``resume`` those that have finished are only read.
+    All policies have the same random numbers in the same lanes. All are checked before the first one runs. Each policy
+    has a folder of its own in ``checkpoint_dir``, and with ``resume`` those that have finished are only read.
 
     Args:
       policies: policies by name.
@@ -106,8 +107,11 @@ def compare(policies: Mapping[str, Policy], environment: Environment, request: R
         raise ValueError(f"policies must be a dict of policies by name; got a {type(policies).__name__}")
     if not policies:
         raise ValueError("policies must name at least one policy; got none")
-    runs = {}
+    tasks = {}
     for name, policy in policies.items():
+        if not isinstance(name, str):
+            raise ValueError(f"policies must have names that are text; got {name!r}")
         folder = None if request.checkpoint_dir is None else Path(request.checkpoint_dir) / quote(name, safe=" ")
-        runs[name] = carry_out(policy, environment, dataclasses.replace(request, checkpoint_dir=folder))
-    return results.stack(runs)
+        with renamed({"policy": f"policies[{name!r}]"}):
+            tasks[name] = prepare(policy, environment, dataclasses.replace(request, checkpoint_dir=folder))
+    return results.stack({name: _carry_out(task) for name, task in tasks.items()})

@@ -1,8 +1,9 @@
 """A run before it starts: a request that fits its policy and its environment, and which lane is which."""
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import jax
@@ -31,14 +32,20 @@ class Task:
     metrics: dict[str, np.ndarray]  # zeros of their shapes and types
     probes: dict[str, Any]  # as pytrees
     grid: tuple[int, int, int]
-    instance_ids: np.ndarray
-    seed_ids: np.ndarray
     skip_settled: bool
     mesh: Mesh
 
     @property
     def num_lanes(self) -> int:
-        return int(np.prod(self.grid))
+        return math.prod(self.grid)
+
+    @cached_property
+    def instance_ids(self) -> np.ndarray:
+        return _ids(self.request.instances, self.grid[1])
+
+    @cached_property
+    def seed_ids(self) -> np.ndarray:
+        return _ids(self.request.seeds, self.grid[2])
 
     @property
     def has_instances(self) -> bool:
@@ -105,9 +112,9 @@ def prepare(policy: Policy, environment: Environment, request: Request) -> Task:
     settings, available = num_instances(policy), num_instances(environment) or 1
     if request.instances is not None and max(request.instances) >= available:
         raise ValueError(f"instances must be integers from 0 to {available - 1}; got {list(request.instances[:10])}")
-    instance_ids = np.array(range(available) if request.instances is None else request.instances, np.int32)
-    seed_ids = np.array(range(request.num_seeds) if request.seeds is None else request.seeds, np.int32)
-    grid = (settings or 1, len(instance_ids), len(seed_ids))
+    instances = available if request.instances is None else len(request.instances)
+    seeds = request.num_seeds if request.seeds is None else len(request.seeds)
+    grid = (settings or 1, instances, seeds)
     query, known = _offered(environment)
     _refuse_unknown(request.metrics, known)
     if query.index is not None and keeps_items(policy):
@@ -123,11 +130,14 @@ def prepare(policy: Policy, environment: Environment, request: Request) -> Task:
         metrics={name: np.zeros(known[name].shape, known[name].dtype) for name in request.metrics},
         probes=_as_pytrees(request.probes or {}),
         grid=grid,
-        instance_ids=instance_ids,
-        seed_ids=seed_ids,
         skip_settled=request.skip_settled and not request.probes and may_settle(policy, environment),
-        mesh=lane_mesh(int(np.prod(grid)), request.mesh, query.features is not None),
+        mesh=lane_mesh(math.prod(grid), request.mesh, query.features is not None),
     )
+
+
+def _ids(chosen: Sequence[int] | None, count: int) -> np.ndarray:
+    """int32[count]: the chosen numbers, or 0, 1, …, count − 1."""
+    return np.arange(count, dtype=np.int32) if chosen is None else np.array(chosen, np.int32)
 
 
 def _offered(environment: Environment) -> tuple[Query, dict[str, jax.ShapeDtypeStruct]]:

@@ -48,6 +48,12 @@ class QueryStream:
     num_better: Array = derived(ndim=2)  # int32[queries, grades], the number of documents of a higher grade
 
     def _validate(self) -> None:
+        if not hasattr(self.queries, "max_documents"):
+            got = type(self.queries).__name__
+            raise ValueError(f"QueryStream.queries must be a QuerySet, as jr.datasets.letor(…).train; got a {got}")
+        if not hasattr(self.user, "num_grades"):
+            got = type(self.user).__name__
+            raise ValueError(f"QueryStream.user must be a GradedUser, as jr.click_models.graded_user(…); got a {got}")
         object.__setattr__(self, "list_size", min(self.list_size, self.queries.max_documents))
         if self.queries.num_grades > self.user.num_grades:
             raise ValueError(

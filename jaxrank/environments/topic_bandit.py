@@ -188,10 +188,21 @@ def sweep_trade_off(environment: TopicBandit, trade_offs: Sequence[float]) -> To
     With U users, instance i·U + u is user u under ``trade_offs[i]``. In results,
     ``curve.values.reshape(len(trade_offs), U, …)`` separates the two axes again.
     """
+    if not isinstance(environment, TopicBandit):
+        got = (
+            f"the class {environment.__name__}" if isinstance(environment, type) else f"a {type(environment).__name__}"
+        )
+        raise ValueError(f"environment must be a TopicBandit, which has a trade_off; got {got}")
+    try:
+        values = np.asarray(trade_offs, float)
+    except (TypeError, ValueError):
+        values = np.zeros(0)
+    if values.ndim != 1 or not values.size:
+        raise ValueError(f"trade_offs must be a list of at least one number; got {trade_offs!r:.60}")
     users = environment.num_users or 1
     one_axis = environment if environment.num_users else dataclasses.replace(environment, preference=_row(environment))
-    repeated = take_instances(one_axis, np.tile(np.arange(users), len(trade_offs)))
-    return dataclasses.replace(repeated, trade_off=np.repeat(np.asarray(trade_offs, float), users))
+    repeated = take_instances(one_axis, np.tile(np.arange(users), values.size))
+    return dataclasses.replace(repeated, trade_off=np.repeat(values, users))
 
 
 def _row(environment: TopicBandit) -> np.ndarray:

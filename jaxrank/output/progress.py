@@ -1,37 +1,59 @@
-"""A progress bar on the host: steps, lane-steps per second, time left. Silent unless standard error is a terminal."""
+"""A progress bar on the host: steps, lane-steps per second, time left, and whether the run is still being compiled.
+
+It is shown where standard error is a terminal, and in Jupyter notebooks, where rich needs ipywidgets and says so.
+"""
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 
 
+class Progress:
+    """What a run tells about itself: to a function of the number of steps done so far, or to nobody."""
+
+    def __init__(self, tell: Callable[[int], object] = lambda step: None) -> None:
+        self.tell = tell
+
+    def compiling(self) -> None:
+        """The run is being compiled."""
+
+    def at(self, step: int, rate: float | None = None) -> None:
+        """``step`` steps are done, at ``rate`` lane-steps per second, not counting compilation."""
+        self.tell(step)
+
+
 @contextlib.contextmanager
-def progress_bar(
-    title: str, num_steps: int, num_lanes: int, progress: bool | Callable[[int], object]
-) -> Iterator[Callable[[int], object]]:
-    """Yields a function to call with the number of steps done: ``progress`` if it is a function, else that of a bar."""
+def progress_bar(title: str, num_steps: int, progress: bool | Callable[[int], object]) -> Iterator[Progress]:
+    """Yields what a run tells its progress: ``progress`` if it is a function, else a bar if it is True."""
     if callable(progress):
-        yield progress
+        yield Progress(progress)
         return
-    if not (progress and sys.stderr.isatty()):
-        yield lambda done: None
+    if not progress:
+        yield Progress()
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-    from rich.text import Text
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            rate = (task.speed or 0.0) * num_lanes
-            return Text(f"{rate / 1e6:.2f} M lane-steps/s", no_wrap=True)
-
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
+        yield Progress()
+        return
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=20),
-        TextColumn("{task.percentage:>3.0f} %"),
-        Rate(),
-        TimeRemainingColumn(),
+        rich.TextColumn("{task.description}"),
+        rich.BarColumn(bar_width=20),
+        rich.TextColumn("{task.percentage:>3.0f} %"),
+        rich.TextColumn("{task.fields[rate]}"),
+        rich.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=num_steps)
-        yield lambda done: bar.update(task, completed=done)
+    with rich.Progress(*columns, console=console) as shown:
+        task = shown.add_task(title, total=num_steps, rate="")
+
+        class Bar(Progress):
+            def compiling(self) -> None:
+                shown.update(task, description=f"{title}: compiling")
+
+            def at(self, step: int, rate: float | None = None) -> None:
+                pace = "" if rate is None else f"{rate / 1e6:.2f} M lane-steps/s"
+                shown.update(task, description=title, completed=step, rate=pace)
+
+        yield Bar()
+        shown.refresh()  # in a notebook, rich would leave the last frame but one

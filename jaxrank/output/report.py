@@ -19,7 +19,7 @@ class Report(NamedTuple):
 
 
 def write_report(folder: Path, name: str, report: Report, note: str) -> None:
-    """Writes <name>.nc, <name>.png and <name>.md, the page with ``note`` above the table."""
-    results.save(report.result, folder / f"{name}.nc")
+    """Writes <name>.nc, <name>.png and <name>.md, the page with ``note`` above the table; replaces them if need be."""
+    results.save(report.result, folder / f"{name}.nc", overwrite=True)
     save_picture(report.figure, folder / f"{name}.png")
     write_text(folder / f"{name}.md", f"# {name}\n\n{note}\n\n{report.table}\n")

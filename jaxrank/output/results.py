@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxrank.core.checks import switch
 from jaxrank.core.pytrees import leaf_axes
 from jaxrank.core.version import __version__
 from jaxrank.output.files import atomic_path
@@ -33,7 +34,8 @@ def from_curves(
     steps: np.ndarray,
     seed: int,
     num_steps: int,
-    wall_time: float,
+    seconds: float,
+    compile_seconds: float,
 ) -> "xarray.Dataset":
     """A dataset of the curves [lane, step] of the lanes numbered ``lanes`` in a ``grid`` of (setting, instance, seed).
 
@@ -66,8 +68,9 @@ def from_curves(
         "jaxrank_version": __version__,
         "jax_version": jax.__version__,
         "devices": ", ".join(sorted(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())),
-        "wall_time_seconds": wall_time,
-        "lane_steps_per_second": lanes.size * num_steps / wall_time,
+        "wall_time_seconds": seconds + compile_seconds,
+        "compile_seconds": compile_seconds,
+        "lane_steps_per_second": lanes.size * num_steps / max(seconds, 1e-9),  # without compiling
     }
     variables = {
         name: (
@@ -90,15 +93,20 @@ def stack(runs: Mapping[str, "xarray.Dataset"]) -> "xarray.Dataset":
         join="outer",
     )
     together.attrs["policy"] = json.dumps({name: run.attrs["policy"] for name, run in runs.items()})
-    wall_times = {name: run.attrs["wall_time_seconds"] for name, run in runs.items()}
-    lane_steps = sum(run.attrs["lane_steps_per_second"] * wall_times[name] for name, run in runs.items())
-    together.attrs["wall_time_seconds"] = sum(wall_times.values())
-    together.attrs["lane_steps_per_second"] = lane_steps / sum(wall_times.values())
+    attributes = [run.attrs for run in runs.values()]
+    for name in ("wall_time_seconds", "compile_seconds"):
+        together.attrs[name] = sum(each[name] for each in attributes)
+    running = [each["wall_time_seconds"] - each["compile_seconds"] for each in attributes]
+    lane_steps = sum(s * each["lane_steps_per_second"] for s, each in zip(running, attributes, strict=True))
+    together.attrs["lane_steps_per_second"] = lane_steps / max(sum(running), 1e-9)
     return together
 
 
 def per_step(curve: "xarray.DataArray") -> "xarray.DataArray":
-    """A cumulative curve as the mean per step in each window between two recorded steps."""
+    """A cumulative curve, such as ``result["regret"]``, as the mean per step in each window between two records."""
+    _require_curve(curve)
+    if "step" not in curve.dims:
+        raise ValueError(f"curve must have the dimension step; got {', '.join(map(str, curve.dims)) or 'none'}")
     steps = curve["step"].values
     widths = np.diff(steps, prepend=0)
     values = np.diff(curve.transpose(..., "step").values, axis=-1, prepend=0) / widths
@@ -106,11 +114,12 @@ def per_step(curve: "xarray.DataArray") -> "xarray.DataArray":
 
 
 def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarray.DataArray"]:
-    """The mean over instances and seeds, and its standard error.
+    """The mean over instances and seeds of a curve, such as ``result["regret"]``, and its standard error.
 
     Seeds are averaged first and the error is taken over instances, because two seeds of one query are not two
-    queries. With a single instance the error is taken over seeds.
+    queries. With a single instance the error is taken over seeds; of a single value it is NaN.
     """
+    _require_curve(curve)
     instance_dims = [dim for dim in curve.dims if dim in ("query", "user") and curve.sizes[dim] > 1]
     if instance_dims and "seed" in curve.dims:
         curve = curve.mean("seed")
@@ -120,12 +129,23 @@ def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
     return curve.mean(over), spread / np.sqrt(count)
 
 
-def save(result: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
+def save(result: "xarray.Dataset", path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
     """Writes a result as netCDF: to a temporary name first, then renamed, so that no incomplete file is ever seen.
 
     The bytes are made in memory and sealed with their checksum: on a full disk or a damaged file, the HDF5 library
     under netCDF can crash the whole process.
+
+    Args:
+      result: what ``simulate`` or ``compare`` returned.
+      path: the file.
+      overwrite: replace the file if there is one; otherwise that is a ValueError.
     """
+    import xarray
+
+    if not isinstance(result, xarray.Dataset | xarray.DataArray):
+        raise ValueError(f"result must be what jr.simulate or jr.compare returned; got a {type(result).__name__}")
+    if not switch("overwrite", overwrite) and _path(path).exists():
+        raise ValueError(f"path must be new; there is a file at {path}: write overwrite=True to replace it")
     content = bytes(result.to_netcdf(engine="h5netcdf"))
     with atomic_path(path) as temporary:
         Path(temporary).write_bytes(content + _seal(content))
@@ -136,7 +156,7 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
     """Reads what ``save`` wrote."""
     import xarray
 
-    path = Path(path)
+    path = _path(path)
     if not path.is_file():
         raise ValueError(f"path must be a results file; there is none at {path}")
     try:
@@ -149,6 +169,22 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
         return xarray.load_dataset(io.BytesIO(content), engine="h5netcdf")
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(f"path must be a results file written by jaxrank; cannot read {path}: {error}") from None
+
+
+def _path(path: Any) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise ValueError(f"path must be the path of a file; got {path!r:.60}")
+    return Path(path)
+
+
+def _require_curve(curve: Any) -> None:
+    import xarray
+
+    if isinstance(curve, xarray.Dataset):
+        names = list(map(str, curve.data_vars))
+        raise ValueError(f"curve must be one variable of a result, as result[{names[0]!r}]; got them all: {names}")
+    if not isinstance(curve, xarray.DataArray):
+        raise ValueError(f"curve must be an xarray.DataArray, as result['regret']; got a {type(curve).__name__}")
 
 
 def _seal(content: bytes) -> bytes:

@@ -1,13 +1,24 @@
 """Numbers as text: a mean with its standard error, tables in Markdown and in columns."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 
 def plus_minus(mean: Any, error: Any, digits: int | None = 2) -> str:
-    """1,234.56 ± 7.89; with None for ``digits``, one decimal for means of at least 10 and four below."""
+    """1,234.56 ± 7.89, or the mean alone if its error is NaN, as it is of a single value.
+
+    With None for ``digits``, one decimal for means of at least 10 and four below.
+    """
     digits = (1 if abs(float(mean)) >= 10 else 4) if digits is None else digits
-    return f"{float(mean):,.{digits}f} ± {float(error):,.{digits}f}"
+    shown = f"{float(mean):,.{digits}f}"
+    return shown if math.isnan(float(error)) else f"{shown} ± {float(error):,.{digits}f}"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 seed, 1,000 seeds, 2 policies, 2 queries."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

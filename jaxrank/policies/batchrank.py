@@ -50,7 +50,7 @@ class BatchRank:
     cannot be split, they decide which of its items to eliminate.
 
     Args:
-      horizon: T. By default the number of steps of the run.
+      horizon: T, at least the number of steps of the run, which it is by default.
     """
 
     per_item: ClassVar[bool] = True

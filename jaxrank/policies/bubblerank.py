@@ -58,7 +58,7 @@ class BubbleRank:
 
     Args:
       delta: δ, in (0, 1). By default n⁻⁴ for the horizon n, as in the paper's experiments.
-      horizon: n. By default the number of steps of the run.
+      horizon: n, at least the number of steps of the run, which it is by default.
       doubling: the doubling trick for an unknown horizon; ``horizon`` is then the first guess, and must be given.
     """
 

@@ -58,7 +58,7 @@ class PairRank:
       norm_bound: Q of Lemma 1, an upper bound on ‖θ‖. Its R is 1/2, and ‖x_ij‖ ≤ √d.
       window: the number of steps whose pairs are stored, K/2·d numbers for each step; rounded up to a multiple of 64.
         The estimate approximates older pairs.
-      horizon: T of the default δ₁; the number of steps of the run by default.
+      horizon: T of the default δ₁, at least the number of steps of the run, which it is by default.
 
     Reference: Jia, Wang, Guo, Wang: PairRank: online pairwise learning to rank by divide-and-conquer. WWW 2021.
     """

@@ -82,7 +82,7 @@ class RankedExp3(_RankedBandits):
 
     Args:
       gamma: γ, in (0, 1). By default min(1, sqrt(L·log L / ((e − 1)·T))) for the horizon T.
-      horizon: T. By default the number of steps of the run.
+      horizon: T, at least the number of steps of the run, which it is by default.
 
     Reference: Radlinski, Kleinberg, Joachims: Learning diverse rankings with multi-armed bandits. ICML 2008.
     """

@@ -47,7 +47,7 @@ class TopRank:
 
     Args:
       delta: δ, in (0, 1). By default 1/n for the horizon n, as in the paper's experiments.
-      horizon: n. By default the number of steps of the run.
+      horizon: n, at least the number of steps of the run, which it is by default.
     """
 
     per_item: ClassVar[bool] = True

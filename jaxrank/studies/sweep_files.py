@@ -9,7 +9,7 @@
     name = "bubblerank"                 # the other keys are its options
     grid.delta = [0.1, 0.01, 0.001]     # a number of the policy: all values side by side in one run
     grid.doubling = [false, true]       # a switch: one run for each value
-    horizon = 1_000
+    horizon = 20_000
 
     [[policy]]
     name = "static"
@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrank.core import own_code, registry
-from jaxrank.core.checks import choice, did_you_mean, integer
+from jaxrank.core.checks import choice, did_you_mean, integer, renamed
 from jaxrank.core.types import Policy
 from jaxrank.engine.request import Request, command_default, flags
 from jaxrank.engine.task import Task, prepare
@@ -128,7 +128,8 @@ def _cell(
         configuration[f"code of {cls}"] = digest
     cell = Cell(f"{where}, {label}", where, label, settings, policy, world, options, configuration)
     try:
-        cell.task()
+        with renamed({field.name: key for key, field in _OPTIONS.items()}):
+            cell.task()
     except (ValueError, TypeError) as error:
         raise ValueError(f"{cell.name:.80}: {error}") from None
     return cell

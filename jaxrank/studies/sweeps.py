@@ -11,13 +11,16 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
+from jaxrank.core.checks import switch
 from jaxrank.core.version import __version__
-from jaxrank.engine.estimation import Estimate, estimate
+from jaxrank.engine import memory
+from jaxrank.engine.estimation import Estimate, estimate, estimate_like
 from jaxrank.engine.identity import differences
 from jaxrank.engine.request import Request
 from jaxrank.engine.simulation import simulate
@@ -49,6 +52,7 @@ def sweep(
     progress: bool = True,
     max_memory: float | None = Request.max_memory,
     checkpoint_every: float | str = Request.checkpoint_every,
+    overwrite: bool = False,
 ) -> SweepReport:
     """Runs all cells of ``config`` that have not finished yet.
 
@@ -58,10 +62,16 @@ def sweep(
       progress: print a line for each cell, and show progress bars.
       max_memory: as in ``simulate``.
       checkpoint_every: likewise; an interrupted cell continues from its checkpoint.
+      overwrite: remove what an earlier sweep has left in the folder, and run all cells again. Without it, finished
+        cells stay as they are, and files that are not those of a sweep are never replaced.
     """
     planned = read_sweep(config)
     folder = planned.out if out is None else Path(out)
+    overwrite = switch("overwrite", overwrite)
     with locked(folder):
+        _refuse_files_of_others(folder, planned)
+        if overwrite:
+            _remove_old(folder)
         manifest = _manifest(folder, planned)
         skipped = 0
         for number, cell in enumerate(planned.cells, start=1):
@@ -90,21 +100,32 @@ def sweep(
     return SweepReport(folder, table, errors, skipped)
 
 
-def estimate_sweep(config: str | os.PathLike[str], max_memory: float | None = None) -> list[tuple[str, Estimate]]:
-    """The estimate of each cell, from a trial of one second."""
-    return [
-        (
-            cell.name,
-            estimate(
-                cell.policy,
-                cell.world.environment,
-                calibration_seconds=1.0,
-                max_memory=max_memory,
-                **cell.options,
-            ),
-        )
-        for cell in read_sweep(config).cells
-    ]
+def estimate_sweep(
+    config: str | os.PathLike[str], max_memory: float | None = None, seconds: float = 20.0
+) -> list[tuple[str, Estimate]]:
+    """The estimate of each cell, from trials that are started in these ``seconds``, at least one.
+
+    A trial has to be compiled, which takes most of its time, so cells that are alike share one: those of one kind of
+    policy whose lanes have about the same size. When the time is up, the other cells have the pace of the last trial of
+    their kind of policy or, if there was none, of the slowest trial.
+    """
+    started = time.perf_counter()
+    tried: list[tuple[type, int, Estimate]] = []  # (kind of policy, bytes of a lane, estimate)
+    estimates = []
+    for cell in read_sweep(config).cells:
+        kind, lane = type(cell.policy), memory.size(cell.task().lane_shapes(1))
+        same = [(size, known) for of, size, known in tried if of is kind]
+        alike = [known for size, known in same if size / 2 <= lane <= size * 2]
+        options = {"max_memory": max_memory, **cell.options}
+        if not tried or not (alike or time.perf_counter() - started > seconds):
+            one = estimate(cell.policy, cell.world.environment, calibration_seconds=0.5, **options)
+            tried.append((kind, lane, one))
+        else:
+            slowest = max((known for *_, known in tried), key=lambda known: known.lane_step_seconds)
+            known = [slowest, *(known for _, known in same), *alike][-1]
+            one = estimate_like(cell.policy, cell.world.environment, Request(**options), known)
+        estimates.append((cell.name, one))
+    return estimates
 
 
 def _run(cell: Cell, folder: Path, progress: bool, max_memory: float | None, every: float | str) -> None:
@@ -119,23 +140,64 @@ def _run(cell: Cell, folder: Path, progress: bool, max_memory: float | None, eve
         max_memory=max_memory,
         **cell.options,
     )
-    results.save(result, folder / cell.file)
+    results.save(result, folder / cell.file, overwrite=True)
     shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def _files(cells: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
+    """The names of all files that a sweep writes but its manifest, for cells of these (file, metrics)."""
+    names = {"summary.md": None}
+    for file, metrics in cells:
+        names |= dict.fromkeys([file, *(f"{metric}.png" for metric in metrics)])
+    return list(names)
+
+
+def _old_files(folder: Path) -> list[str]:
+    """The names of the files that the sweeps of the manifest in ``folder`` write."""
+    cells = _stored(folder)["cells"].values()
+    names = _files((cell["file"], cell["configuration"]["metrics"]) for cell in cells) if cells else []
+    return [name for name in names if Path(name).name == name]
+
+
+def _refuse_files_of_others(folder: Path, planned: Sweep) -> None:
+    names = _files((cell.file, cell.configuration["metrics"]) for cell in planned.cells)
+    others = [folder / name for name in names if name not in _old_files(folder) and (folder / name).exists()]
+    if others:
+        raise ValueError(
+            f"out must not hold other results; there is {others[0]}, which is not of a sweep: choose another folder, "
+            "or remove it"
+        )
+
+
+def _remove_old(folder: Path) -> None:
+    """Removes what sweeps have left in ``folder``, and nothing else."""
+    for name in _old_files(folder):
+        (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / "checkpoints" / name.removesuffix(".nc"), ignore_errors=True)
+    (folder / _MANIFEST).unlink(missing_ok=True)
+
+
+def _stored(folder: Path) -> dict[str, Any]:
+    """The manifest in ``folder``; without cells if there is none."""
+    path = folder / _MANIFEST
+    if not path.is_file():
+        return {"cells": {}}
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        for entry in manifest["cells"].values():
+            _ = entry["state"], entry["file"], list(entry["configuration"]["metrics"])
+        return manifest
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise ValueError(f"{path}: not a manifest of a sweep; remove it, or choose another folder") from None
 
 
 def _manifest(folder: Path, planned: Sweep) -> dict[str, Any]:
     """The manifest of the folder, with the cells of ``planned``; cells that are no longer planned stay as they are."""
-    path = folder / _MANIFEST
-    manifest: dict[str, Any] = {"cells": {}}
-    if path.is_file():
-        try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-            cells = {name: (entry["state"], entry["configuration"]) for name, entry in manifest["cells"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ValueError(f"{path}: not a manifest of a sweep; remove it, or choose another folder") from None
-        for cell in planned.cells:
-            if cell.name in cells and cells[cell.name][0] == "done":
-                _refuse_changed(folder, cell, cells[cell.name][1])
+    manifest = _stored(folder)
+    for cell in planned.cells:
+        before = manifest["cells"].get(cell.name)
+        if before and before["state"] == "done":
+            _refuse_changed(folder, cell, before["configuration"])
     manifest |= {"jaxrank": __version__, "jax": jax.__version__}
     for cell in planned.cells:
         entry = manifest["cells"].setdefault(cell.name, {"state": "waiting", "error": None})
@@ -155,7 +217,7 @@ def _refuse_changed(folder: Path, cell: Cell, before: dict[str, Any]) -> None:
         listing = "; ".join(f"{key} was {then!r} and is {now!r}" for key, then, now in differing)
         raise ValueError(
             f"a finished cell must keep its configuration; for {cell.name!r} in {folder}, {listing}: "
-            "choose another folder, or remove its results file and its entry in the manifest"
+            "choose another folder, or run all cells again (--force, overwrite=True)"
         )
 
 

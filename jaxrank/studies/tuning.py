@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxrank.core.checks import integer
+from jaxrank.core.checks import did_you_mean, integer
 from jaxrank.core.pytrees import num_instances
 from jaxrank.core.types import Environment, Policy
 from jaxrank.engine.simulation import simulate
@@ -69,6 +69,11 @@ def tune(
     population = integer("population", population, 4)
     if population % 2:
         raise ValueError(f"population must be an even number; got {population!r}")
+    seed = integer("seed", seed, 0, 2**64 - 1 - num_generations)
+    if isinstance(policy, type):
+        raise ValueError(f"policy must be an instance; got the class {policy.__name__}: write {policy.__name__}(…)")
+    if isinstance(names, str):
+        raise ValueError(f"names must be a sequence of names, not text; got {names!r}: write ({names!r},)")
     start = dict(names) if isinstance(names, Mapping) else {name: _value(policy, name) for name in names}
     if not start:
         raise ValueError("names must name at least one hyper-parameter; got none")
@@ -111,5 +116,6 @@ def tune(
 def _value(policy: Policy, name: str) -> float:
     value = getattr(policy, name, None)
     if value is None or np.shape(value) or not np.issubdtype(np.asarray(value).dtype, np.floating):
-        raise ValueError(f"names must be real scalar leaves of {type(policy).__name__}; got {name!r}")
+        hint = did_you_mean(name, [field.name for field in dataclasses.fields(policy)])  # type: ignore[arg-type]
+        raise ValueError(f"names must be real scalar leaves of {type(policy).__name__}; got {name!r}{hint}")
     return float(value)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from jaxrank.click_models import graded_user
 from jaxrank.core import own_code, registry
-from jaxrank.core.checks import choice, integer
+from jaxrank.core.checks import choice, integer, renamed
 from jaxrank.core.pytrees import num_instances, take_instances
 from jaxrank.core.types import Environment, Policy, learns_ranker
 from jaxrank.datasets import (
@@ -27,6 +27,7 @@ from jaxrank.datasets import (
 )
 from jaxrank.environments import ClickBandit, QueryStream
 from jaxrank.learning.probes import OfflineNDCG
+from jaxrank.output.tables import counted
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
 from jaxrank.policies.linear_cascade import LinearCascade
 
@@ -39,6 +40,16 @@ OPTIONS = {  # the options of each world
     "click": ("data", "queries", "items", "list_size", "click_model", "top"),
     "topics": ("data", "queries", "items", "list_size", "trade_off"),
     "letor": ("data", "queries", "list_size", "user", "grades"),
+}
+
+_TYPED = {
+    "path": "--data",
+    "model": "--click-model",
+    "a graded user": "--user",
+} | {  # what messages say, what was typed
+    f"{prefix}{option}": f"--{option.replace('_', '-')}"
+    for prefix in ("", "ClickBandit.", "TopicBandit.", "QueryStream.")
+    for option in ("list_size", "top", "trade_off", "num_items", "num_users")
 }
 
 
@@ -102,9 +113,10 @@ def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> Wor
         made_for = _made_for(policy)
         if made_for != "any" and made_for != name and not (made_for == "click" and name == "topics"):
             raise ValueError(f"--policy {label} needs --world {made_for}; got --world {name}")
-    if name == "letor":
-        return _letor(policies, **given)
-    return _topics(**given) if name == "topics" else _click(**given)
+    with renamed(_TYPED):
+        if name == "letor":
+            return _letor(policies, **given)
+        return _topics(**given) if name == "topics" else _click(**given)
 
 
 def _other(text: str, given: dict[str, Any]) -> World:
@@ -145,7 +157,7 @@ def _click(
     positions = model.attraction.shape[-1] if list_size is None else list_size
     # Half of the list, as in the papers: over the whole list, a cascade's reward does not depend on the order.
     environment = ClickBandit(model, list_size=positions, top=max(1, positions // 2) if top is None else top)
-    summary = f"{environment.num_queries or 1} {_kind(data)} {click_model} queries"
+    summary = counted(environment.num_queries or 1, f"{_kind(data)} {click_model} query")
     return World(environment, summary, ("regret",), {}, num_steps=100_000)
 
 
@@ -166,7 +178,7 @@ def _topics(
     environment = topic_bandit(ratings, trade_off=trade_off, list_size=list_size, num_users=queries)
     users = num_instances(environment) or 1
     _at_most("--queries", queries, users)
-    summary = f"{users} users of {_kind(data)} ratings of {environment.num_items} items"
+    summary = f"{counted(users, 'user')} of {_kind(data)} ratings of {counted(environment.num_items, 'item')}"
     return World(environment, summary, ("regret",), {}, num_steps=10_000)
 
 
@@ -186,7 +198,8 @@ def _letor(
         train = train.take(range(_at_most("--queries", queries, train.num_queries)))
     environment = QueryStream(train, reader, list_size=list_size)
     probes = {"ndcg@10": OfflineNDCG(sets.test)} if all(map(learns_ranker, policies.values())) else {}
-    summary = f"a stream of {train.num_queries} {_kind(data)} queries, clicked by {' and '.join(user)} users"
+    queries_of_stream = counted(train.num_queries, f"{_kind(data)} query")
+    summary = f"a stream of {queries_of_stream}, clicked by {' and '.join(user)} users"
     names = tuple(user) if len(user) > 1 else ()
     return World(environment, summary, ("cndcg", *probes), probes, num_steps=2_000, names=names)
 

@@ -98,3 +98,37 @@ def test_the_example_of_the_readme_runs_for_one_query():
     scores = jnp.linspace(1, 0, 10)
     slope = jax.grad(lambda scores: model.reward(jr.relax.sinkhorn_sort(scores, list_size=3)))(scores)
     assert np.isfinite(slope).all() and np.abs(slope).max() > 0
+
+
+def test_lists_are_taken_for_arrays():
+    model = jr.CascadeModel([0.2, 0.5, 0.1])
+    assert float(model.reward([0, 1, 2])) == pytest.approx(1 - 0.8 * 0.5 * 0.9)
+    expected = float(model.log_likelihood(np.array([1, 0]), np.array([False, True])))
+    assert expected == pytest.approx(np.log(0.5 * 0.2))
+    for clicks in ([False, True], [0, 1]):
+        assert float(model.log_likelihood([1, 0], clicks)) == pytest.approx(expected)
+
+
+def test_a_query_axis_of_one_is_one_query():
+    model = jr.CascadeModel([[0.2, 0.5, 0.1]])
+    assert float(model.reward([0, 1, 2])) == float(model[0].reward([0, 1, 2]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.reward([[0], [0, 1]]), r"ranking must have rows of one length; got lengths \[1, 2\]"),
+        (lambda m: m.reward(None), r"ranking must be items int\[K\] or weights float\[K, 3\]; got None"),
+        (lambda m: m.reward("ab"), "ranking must be items .*; got 'ab'"),
+        (lambda m: m.log_likelihood([0, 1], [True]), r"clicks must be one for each of the 2 items shown; got \[1\]"),
+        (lambda m: m.log_likelihood([0, 1], [[1], [1, 0]]), "clicks must have rows of one length"),
+        (lambda m: jr.CascadeModel([[0.5], [0.2, 0.1]]), r"attraction must have rows of one length; got .* \[1, 2\]"),
+        (lambda m: jr.ClickBandit(m, base_ranking=[[0, 1], [1]]), "base_ranking must have rows of one length"),
+        (lambda m: jr.click_models.fit("cm", [[0, 1], [1]], [[0, 1], [1]], 2), "rankings must have rows of one length"),
+        (lambda m: jr.ClickBandit(jr.CascadeModel), r"must be an instance; got the class CascadeModel: write Cascade"),
+        (lambda m: jr.ClickBandit([0.1, 0.2]), "ClickBandit.click_model must be a click model, .*; got a list"),
+    ],
+)
+def test_what_is_no_list_of_items_is_named(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(jr.CascadeModel([0.2, 0.5, 0.1]))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import jaxrank as jr
+from jaxrank.command import commands
 from jaxrank.command.cli import main
 
 SMALL = ["--queries", "2", "--items", "4", "--steps", "50", "--seeds", "2"]
@@ -25,10 +26,10 @@ def test_run_leaves_a_results_file_and_a_picture_of_each_metric(tmp_path, capsys
 
 
 def test_run_takes_several_policies_with_options(tmp_path):
-    policies = ["--policy", "bubblerank:delta=0.5", "--policy", "bubblerank:delta=0.01,horizon=9", "--policy", "random"]
+    policies = ["--policy", "bubblerank:delta=0.5", "--policy", "bubblerank:delta=0.1,horizon=90", "--policy", "random"]
     assert main(["run", *SMALL, *policies, "--click-model", "dcm", "--out", str(tmp_path)]) == 0
     labels = jr.load(tmp_path / "run.nc")["policy"].values.tolist()
-    assert labels == ["bubblerank:delta=0.5", "bubblerank:delta=0.01,horizon=9", "RandomRanking"]
+    assert labels == ["bubblerank:delta=0.5", "bubblerank:delta=0.1,horizon=90", "RandomRanking"]
 
 
 def test_run_finds_the_world_of_rankers_and_draws_each_user(tmp_path, capsys):
@@ -59,6 +60,61 @@ def test_plot_draws_a_results_file_again(tmp_path):
     assert "<svg" in out.read_text()
 
 
+def test_a_second_run_needs_force_and_then_leaves_nothing_of_the_first(tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    world = ["run", "--policy", "static", "--queries", "1", "--items", "4", "--steps", "50", "--out", str(out)]
+    assert main([*world, "--seeds", "1", "--metrics", "regret,ndcg,", "clicks"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 policy × 1 seed × 50 steps in 1 synthetic cm query\n" in printed and "±" not in printed
+    assert main(["plot", str(out / "run.nc"), "--metric", "ndcg", "--per-step"]) == 0
+    (out / "notes.png").write_text("mine")
+    assert {file.name for file in out.iterdir()} == {
+        "run.nc", "regret.png", "ndcg.png", "clicks.png", "ndcg-per-step.png", "notes.png"
+    }  # fmt: skip
+
+    monkeypatch.setattr(commands.worlds, "make_world", lambda *_, **__: pytest.fail("nothing is done before"))
+    assert main([*world, "--metrics", "violations"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"--out must be new; there is {out / 'run.nc'}: choose another, or" in error
+    monkeypatch.undo()
+    assert main([*world, "--metrics", "violations", "--force"]) == 0
+    assert {file.name for file in out.iterdir()} == {"run.nc", "violations.png", "notes.png"}
+    assert list(jr.load(out / "run.nc").data_vars) == ["violations"]
+    (out / "run.nc").unlink()
+    assert main([*world, "--metrics", "violations"]) == 2, "a picture is in the way"
+    assert main(["plot", "x.nc", "--out", str(out / "notes.png")]) == 2
+    assert f"--out must be new; there is {out / 'notes.png'}" in capsys.readouterr().err
+    assert (out / "notes.png").read_text() == "mine"
+
+
+def test_resume_replaces_its_own_results_and_no_others(tmp_path, capsys):
+    out, saved = tmp_path / "out", tmp_path / "saved"
+    world = ["run", "--policy", "static", "--queries", "1", "--items", "4", "--steps", "50", "--out", str(out)]
+    assert main([*world, "--seeds", "1", "--checkpoint", str(saved)]) == 0
+    (out / "regret.png").unlink()  # as if it had been killed before it drew this
+    assert main(["resume", str(saved)]) == 0 and (out / "regret.png").exists()
+    assert main([*world, "--seeds", "2", "--force"]) == 0
+    capsys.readouterr()
+    assert main(["resume", str(saved)]) == 2
+    assert f"--out must be new; there is {out / 'run.nc'}" in capsys.readouterr().err
+    assert jr.load(out / "run.nc").sizes["seed"] == 2
+    assert main(["resume", str(saved), "--force"]) == 0 and jr.load(out / "run.nc").sizes["seed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "file"),
+    [
+        (["reproduce", "batchrank-fig1", "--out", "."], "batchrank-fig1.md"),
+        (["fit", "log.tsv", "--out", "params.json"], "params.json"),
+        (["bench", "--policy", "static", "--no-baseline", "--out", "."], "bench.jsonl"),
+    ],
+)
+def test_no_command_replaces_a_file_without_force(arguments, file, refusal, tmp_path):
+    (tmp_path / file).write_text("mine")
+    assert f"--out must be new; there is {file}: choose another, or give --force" in refusal(arguments)
+    assert (tmp_path / file).read_text() == "mine"
+
+
 def test_list_names_everything_registered(capsys):
     assert main(["list"]) == 0
     printed = capsys.readouterr().out
@@ -74,27 +130,47 @@ def test_version_and_module_entry_point():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "--policy", "bubblesort"], "policy must be one of static, random"),
+        (["run", "--policy", "bubblesort"], "--policy must be one of static, random"),
+        (["run", "--policy", "bublerank"], "got 'bublerank'; did you mean 'bubblerank'?"),
+        (["run", "--policy", "bubblerank:dleta=0.1"], "got 'bubblerank:dleta'; did you mean 'bubblerank:delta'?"),
+        (["run", "--polcy", "static"], "run: error: unrecognized arguments: --polcy static; did you mean '--policy'?"),
+        (
+            ["run", "--policy", "bubblerank:horizon=5", "--steps", "9"],
+            "horizon must be at least --steps = 9; got 5",
+        ),
+        (["run", "--steps", "9", "--record-at", "10"], "--record-at must not pass --steps = 9; got 10"),
+        (
+            ["run", "--seeds", "1e9"],
+            "there must be fewer than 2**31 lanes (settings × instances × seeds); got 60,000,000,000",
+        ),
+        (["run", "--devices", "0"], "--devices must be a positive integer; got 0"),
         (["run", "--policy", "bubblerank:delta=2"], "BubbleRank.delta must be in (0, 1); got 2"),
         (["run", "--policy", "bubblerank:delta"], "--policy must look like name:option=value"),
         (["run", "--policy", "static", "--policy", "static"], "--policy must not be given twice"),
-        (["run", "--click-model", "xyz"], "click_model must be one of cm, dcm, pbm, ubm, dbn, ccm; got 'xyz'"),
+        (["run", "--click-model", "xyz"], "--click-model must be one of cm, dcm, pbm, ubm, dbn, ccm; got 'xyz'"),
         (["run", "--steps", "0"], "--steps must be an integer from 1 to 2147483646; got 0"),
         (["run", "--steps", "many"], "--steps must be an integer from 1 to 2147483646; got 'many'"),
-        (["run", "--items", "4", "--list-size", "5"], "list_size must be an integer from 1 to 4 items; got 5"),
-        (["run", "--metrics", "fun"], "metrics must be among regret"),
-        (["run", "--data", "/nowhere"], "there is none at /nowhere"),
+        (["run", "--items", "4", "--list-size", "5"], "--list-size must be an integer from 1 to 4 items; got 5"),
+        (["run", "--metrics", "fun"], "--metrics must be among regret"),
+        (["run", "--data", "/nowhere"], "--data must be a JSON file or a folder"),
+        (["reproduce", "batchrank-fig1", "--data", "/nowhere"], "--data must be a JSON file or a folder"),
+        (["reproduce", "cascadehybrid-fig1", "--data", "/nowhere"], "--data must be a folder with ratings.csv"),
+        (["reproduce", "batchrank-fig9"], "FIGURE must be one of"),
+        (["reproduce", "batchrank-fig1", "--scale", "huge"], "--scale must be one of smoke, laptop, paper"),
+        (["fit", "/nowhere"], "LOG must be a text file; there is none at /nowhere"),
+        (["fit", "/nowhere", "--model", "pmb"], "--model must be one of cm, dcm, pbm, ubm, dbn, ccm; got 'pmb'"),
+        (["sweep", "/nowhere"], "CONFIG must be a TOML file; there is none at /nowhere"),
         (["run", "--policy", "pairrank", "--policy", "bubblerank"], "policies for one world; PairRank and BubbleRank"),
         (["run", "--policy", "bubblerank", "--world", "letor"], "--policy BubbleRank needs --world click"),
         (["run", "--policy", "pdgd", "--click-model", "cm"], "--click-model belongs to --world click; got 'cm' in"),
         (["run", "--user", "perfect"], "--user belongs to --world letor; got ['perfect'] in --world click"),
-        (["run", "--policy", "pdgd", "--user", "lazy"], "a graded user must be one of perfect"),
-        (["run", "--policy", "pdgd", "--data", "/nowhere"], "there is none at /nowhere"),
-        (["run", "--world", "topics", "--data", "/nowhere"], "there is none in /nowhere"),
-        (["run", "--world", "topics", "--trade-off", "2"], "trade_off must be in [0, 1]; got 2.0"),
+        (["run", "--policy", "pdgd", "--user", "lazy"], "--user must be one of perfect"),
+        (["run", "--policy", "pdgd", "--data", "/nowhere"], "--data must be a folder with the files of a LETOR"),
+        (["run", "--world", "topics", "--data", "/nowhere"], "--data must be a folder with ratings.csv"),
+        (["run", "--world", "topics", "--trade-off", "2"], "--trade-off must be in [0, 1]; got 2.0"),
         (["run", "--queries", "0"], "--queries must be a positive integer; got 0"),
         (["run", "--out", "/proc/nowhere"], "the output folder must be writable; cannot write /proc/nowhere"),
-        (["plot", "/nowhere.nc"], "there is none at /nowhere.nc"),
+        (["plot", "/nowhere.nc"], "FILE must be a results file; there is none at /nowhere.nc"),
         (["plot", "x.nc", "--out", "x.txt"], "--out must end in .png, .pdf or .svg; got x.txt"),
         (["fly"], "invalid choice: 'fly'"),
         ([], "required: COMMAND"),

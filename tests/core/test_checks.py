@@ -71,3 +71,12 @@ def test_switches_of_policies_are_booleans():
         jr.BubbleRank(doubling="false", horizon=3)
     with pytest.raises(ValueError, match=r"^CascadeLinUCB.full must be True or False; got 3$"):
         jr.CascadeLinUCB(full=3)
+
+
+def test_renamed_errors_speak_of_what_was_typed():
+    typed = {"path": "--data", "num_steps": "--steps"}
+    with (
+        pytest.raises(ValueError, match=r"^--data must be no path; got num_steps; --steps = 3$"),
+        checks.renamed(typed),
+    ):
+        raise ValueError("path must be no path; got num_steps; num_steps = 3")

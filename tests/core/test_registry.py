@@ -28,9 +28,10 @@ def test_users_register_their_own():
     [
         (lambda: jr.make("bubblesort"), "policy must be one of static, random, .*; got 'bubblesort'"),
         (
-            lambda: jr.make("bubblerank", gamma=1),
-            "options of bubblerank must be among delta, horizon, doubling; got 'gamma'",
+            lambda: jr.make("bubblerank", dleta=1),
+            "an option of bubblerank must be one of delta, .*; did you mean 'delta'",
         ),
+        (lambda: jr.make("cm", kind="click_model"), "options of cm: .*'attraction'"),
         (lambda: jr.available("metric"), "kind must be one of policy, click_model, environment; got 'metric'"),
         (lambda: jr.register("a b", jr.StaticRanking), "name must be letters, digits and underscores; got 'a b'"),
     ],

@@ -154,7 +154,7 @@ def test_resume_needs_only_the_folder(tmp_path, capsys):
     (tmp_path / "out" / "run.nc").unlink()
     assert main(["resume", str(saved)]) == 0
     assert jr.load(tmp_path / "out" / "run.nc").identical(first)
-    assert main(["run", *run, "--checkpoint", str(saved)]) == 2
+    assert main(["run", *run, "--checkpoint", str(saved), "--force"]) == 2, "--force replaces results, no checkpoints"
     assert f"{saved} holds a run: jaxrank resume {saved}" in capsys.readouterr().err
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from worlds import HastyBatchRank
 
 import jaxrank as jr
 from jaxrank.core import random
@@ -366,7 +367,9 @@ def world(model, list_size):
 
 def policy(name, list_size):
     """With bounds low enough for decisions, rare branches that is, within the steps of a test."""
-    options = {"bubblerank": {"delta": 0.9}, "toprank": {"delta": 0.9}, "batchrank": {"horizon": 2}}.get(name, {})
+    options = {"bubblerank": {"delta": 0.9}, "toprank": {"delta": 0.9}}.get(name, {})
+    if name == "batchrank":
+        return HastyBatchRank()
     if name == "doubling":
         name, options = "bubblerank", {"doubling": True, "horizon": 11, "delta": 0.9}
     if name.startswith("pbm"):

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from worlds import click_model, worst_first
+from worlds import HastyBatchRank, click_model, worst_first
 
 import jaxrank as jr
 from jaxrank.engine.entrywise import NotEntrywiseError
@@ -25,7 +25,7 @@ POLICIES = {
     "static": (jr.StaticRanking(), "cm", 4),
     "bubblerank": (jr.BubbleRank(delta=0.9), "pbm", 5),
     "toprank": (jr.TopRank(delta=0.9), "cm", 5),
-    "batchrank": (jr.BatchRank(horizon=2), "dcm", 4),
+    "batchrank": (HastyBatchRank(), "dcm", 4),
     "cascade_ucb1": (jr.CascadeUCB1(), "cm", 4),
     "cascade_klucb": (jr.CascadeKLUCB(), "cm", 4),
     "ranked_exp3": (jr.RankedExp3(), "pbm", 4),

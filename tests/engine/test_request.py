@@ -9,6 +9,7 @@ import pytest
 import jaxrank as jr
 from jaxrank.command.cli import parser
 from jaxrank.engine.request import Request, command_default, flags
+from jaxrank.engine.task import prepare
 from jaxrank.studies.sweep_files import DEFAULTS
 
 ENVIRONMENT = jr.ClickBandit(jr.CascadeModel([0.1, 0.2, 0.3]))
@@ -115,6 +116,40 @@ def test_compare_wants_a_dict():
     with pytest.raises(ValueError, match="policies must be a dict of policies by name; got a list"):
         jr.compare([jr.BubbleRank()], ENVIRONMENT, 10)
 
+    with pytest.raises(ValueError, match=r"policies must have names that are text; got 1"):
+        jr.compare({1: jr.BubbleRank()}, ENVIRONMENT, 10)
+
+
+def test_compare_checks_all_policies_before_it_runs_one(monkeypatch):
+    monkeypatch.setattr("jaxrank.engine.simulation._carry_out", lambda task: pytest.fail("nothing is simulated"))
+    with pytest.raises(ValueError, match=r"policies\['b'\] must be an instance; got the class BubbleRank"):
+        jr.compare({"a": jr.StaticRanking(), "b": jr.BubbleRank}, ENVIRONMENT, 10)
+
+
+def test_seeds_are_counted_unless_their_number_is_given():
+    assert Request(10).num_seeds == 1 and Request(10, seeds=[3, 5]).num_seeds == 2
+    assert Request(10, num_seeds=2, seeds=[3, 5]).seeds == (3, 5)
+
+
+@pytest.mark.parametrize("policy", [jr.BubbleRank(horizon=9), jr.TopRank(horizon=[20, 9]), jr.RankedExp3(horizon=9)])
+def test_a_horizon_below_the_number_of_steps_is_refused(policy):
+    name = type(policy).__name__
+    with pytest.raises(ValueError, match=rf"{name}\.horizon must be at least num_steps = 10; got 9: leave it out"):
+        prepare(policy, ENVIRONMENT, Request(10))
+    assert prepare(policy, ENVIRONMENT, Request(9)).policy is policy
+
+
+def test_the_first_guess_of_the_doubling_trick_may_be_below_the_number_of_steps():
+    policy = jr.BubbleRank(horizon=9, doubling=True)
+    assert prepare(policy, ENVIRONMENT, Request(10)).policy is policy
+
+
+def test_too_many_seeds_are_refused_before_anything_of_their_number_is_made(monkeypatch):
+    monkeypatch.setattr("jaxrank.engine.task._ids", lambda *_: pytest.fail("an array of all seeds"))
+    for function in (jr.simulate, jr.estimate):
+        with pytest.raises(ValueError, match=r"the curves must fit in memory; 1,000,000,000 lanes of 10 records need"):
+            function(jr.BubbleRank(), ENVIRONMENT, 10, num_seeds=10**9)
+
 
 def test_policy_and_environment_may_be_named():
     run = jr.simulate(policy=jr.StaticRanking(), environment=ENVIRONMENT, num_steps=10, progress=False)
@@ -133,7 +168,11 @@ def test_policy_and_environment_may_be_named():
         ({"resume": 1}, "resume must be True or False; got 1"),
         ({"skip_settled": None}, "skip_settled must be True or False; got None"),
         ({"checkpoint_dir": 3}, "checkpoint_dir must be the path of a folder; got 3"),
-        ({"seeds": [True]}, "seeds must be an integer from .*; got True"),
+        ({"seeds": [True]}, "seeds must be integers of at most 64 bits; got True"),
+        ({"num_seeds": 5, "seeds": [1, 2]}, r"their number, 2; got num_seeds = 5 and seeds = \[1, 2\]"),
+        ({"num_seeds": 1, "seeds": [1, 2]}, r"their number, 2; got num_seeds = 1 and seeds = \[1, 2\]"),
+        ({"metrics": "regret, ndcg"}, r"not text; got 'regret, ndcg': write \['regret', 'ndcg'\]"),
+        ({"seed": 2**70}, f"seed must be an integer from 0 to {2**64 - 1}; got {2**70}"),
         ({"record_at": 7}, "record_at must be a list of integers; got 7"),
         ({"seed": None}, "seed must be an integer from .*; got None"),
     ],

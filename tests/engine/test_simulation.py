@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from driver import record
-from worlds import click_model, worst_first
+from worlds import HastyBatchRank, click_model, worst_first
 
 import jaxrank as jr
 from jaxrank.core.pytrees import array, pytree
@@ -93,7 +93,7 @@ def test_curves_do_not_depend_on_the_calls(policy):
             np.testing.assert_array_equal(in_calls[metric], straight[metric])
 
 
-@pytest.mark.parametrize("policy", [jr.TopRank(delta=0.5), jr.BatchRank(horizon=3), jr.StaticRanking()])
+@pytest.mark.parametrize("policy", [jr.TopRank(delta=0.5), HastyBatchRank(), jr.StaticRanking()])
 def test_settled_lanes_are_completed_in_closed_form(policy, monkeypatch):
     calls = []  # (lanes, last step) of each call
 
@@ -197,10 +197,10 @@ def test_a_swept_leaf_is_a_dimension_and_each_setting_is_that_policy():
 
 
 def test_several_swept_leaves_are_swept_together():
-    policy = jr.BubbleRank(delta=[0.5, 0.1], horizon=[10, 20])
+    policy = jr.BubbleRank(delta=[0.5, 0.1], horizon=[100, 200])
     sweep = jr.simulate(policy, ENVIRONMENT, 100, num_records=2, **QUIET)["regret"]
     assert sweep.dims[0] == "setting"
-    np.testing.assert_array_equal(sweep["horizon"], [10, 20])
+    np.testing.assert_array_equal(sweep["horizon"], [100, 200])
 
 
 def test_compare_has_a_policy_dimension_and_shared_random_numbers():
@@ -238,7 +238,8 @@ def test_attributes_say_what_ran():
     assert attrs["environment"].startswith("ClickBandit(click_model=PositionBasedModel(")
     assert attrs["root_seed"] == 3
     assert attrs["jaxrank_version"] == jr.__version__
-    assert attrs["lane_steps_per_second"] == pytest.approx(500 / attrs["wall_time_seconds"])
+    running = attrs["wall_time_seconds"] - attrs["compile_seconds"]
+    assert attrs["lane_steps_per_second"] == pytest.approx(500 / running) and attrs["compile_seconds"] > 0
     assert "cpu" in attrs["devices"].lower() or attrs["devices"]
 
 

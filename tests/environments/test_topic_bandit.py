@@ -167,3 +167,10 @@ def test_bad_options_name_the_field_and_the_value(options, message):
 def test_too_many_lists_to_enumerate_are_refused():
     with pytest.raises(ValueError, match=r"TopicBandit\.benchmark must be 'greedy' for 5 of 15 items"):
         topic_bandit(benchmark="optimum")
+
+
+def test_a_sweep_of_trade_offs_names_what_it_cannot_take():
+    with pytest.raises(ValueError, match=r"environment must be a TopicBandit, .*; got the class ClickBandit"):
+        jr.sweep_trade_off(jr.ClickBandit, [0.1])
+    with pytest.raises(ValueError, match=r"environment must be a TopicBandit, .*; got a ClickBandit"):
+        jr.sweep_trade_off(jr.ClickBandit(jr.CascadeModel([0.1, 0.2])), [0.1])

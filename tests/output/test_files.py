@@ -51,7 +51,7 @@ def test_a_full_disk_is_named_and_leaves_the_old_file_and_nothing_else(tiny_disk
     path = tiny_disk / "run.nc"
     path.write_text("old")
     with pytest.raises(ValueError, match=r"cannot write .*run\.nc: No space left on device"):
-        jr.save(large_result(), path)
+        jr.save(large_result(), path, overwrite=True)
     with pytest.raises(ValueError, match=r"cannot write .*notes\.md: No space left on device"):
         write_text(tiny_disk / "notes.md", "x" * 400_000)
     assert path.read_text() == "old" and os.listdir(tiny_disk) == ["run.nc"]

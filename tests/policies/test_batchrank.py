@@ -148,10 +148,10 @@ def test_least_observed_items_are_shown_at_uniformly_random_positions(observed, 
 
 def test_horizon_defaults_to_the_number_of_steps():
     environment = jr.ClickBandit(click_model("pbm", 5, seed=0))
-    options = {"num_steps": 2_000, "progress": False, "metrics": ("misordered",)}
+    options = {"num_steps": 20_000, "progress": False, "metrics": ("misordered",)}
     filled_in = jr.simulate(BatchRank(), environment, **options)["misordered"]
-    given = jr.simulate(BatchRank(horizon=2_000), environment, **options)["misordered"]
-    other = jr.simulate(BatchRank(horizon=HORIZON), environment, **options)["misordered"]
+    given = jr.simulate(BatchRank(horizon=20_000), environment, **options)["misordered"]
+    other = jr.simulate(BatchRank(horizon=5_000_000), environment, **options)["misordered"]
     np.testing.assert_array_equal(filled_in, given)
     assert not np.array_equal(filled_in, other)
 

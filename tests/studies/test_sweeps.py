@@ -85,7 +85,7 @@ def test_a_restart_runs_only_what_has_not_finished(config, tmp_path, monkeypatch
     out = tmp_path / "out"
     assert main(["sweep", str(config), "--out", str(out), "--quiet"]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"1 cells failed: {CELLS[2]}: RuntimeError: the machine is on fire" in error
+    assert error.count("\n") == 1 and f"1 cell failed: {CELLS[2]}: RuntimeError: the machine is on fire" in error
     assert ran == CELLS, "the others were not stopped"
     assert states(out)[CELLS[2]] == "failed" and list(states(out).values()).count("done") == 3
     assert "failed: RuntimeError: the machine is on fire" in (out / "summary.md").read_text()
@@ -142,15 +142,60 @@ def test_an_interrupted_cell_goes_on_from_its_checkpoint(config, tmp_path, monke
     assert report.table == whole.table and not (out / "checkpoints").exists()
 
 
+def test_force_removes_what_the_sweep_has_left_and_nothing_else(config, tmp_path, capsys):
+    out = tmp_path / "out"
+    small = CONFIG.replace('["cm", "pbm"]', '["cm"]').replace('"bubblerank"\ngrid.delta = [0.5, 0.01]', '"random"')
+    config.write_text(small)
+    assert main(["sweep", str(config), "--out", str(out), "--quiet"]) == 0
+    (out / "mine.png").write_text("mine")
+    config.write_text(small.replace('["regret", "violations"]', '["clicks"]').replace('"random"', '"oracle"'))
+    assert main(["sweep", str(config), "--out", str(out), "--quiet"]) == 2
+    assert "run all cells again (--force" in capsys.readouterr().err
+    assert main(["sweep", str(config), "--out", str(out), "--quiet", "--force"]) == 0
+    pictures = {"mine.png", "clicks.png"}
+    assert {file.name for file in out.iterdir() if file.suffix != ".nc"} == {"manifest.json", "summary.md", *pictures}
+    assert len(list(out.glob("*.nc"))) == len(states(out)) == 2
+    assert (out / "mine.png").read_text() == "mine"
+
+
+def test_a_sweep_does_not_write_into_a_folder_of_other_results(config, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "regret.png").write_text("of jaxrank run")
+    for force in ([], ["--force"]):
+        assert main(["sweep", str(config), "--out", str(tmp_path / "out"), *force]) == 2
+        error = capsys.readouterr().err
+        assert "--out must not hold other results; there is" in error and error.count("\n") == 1
+    assert (tmp_path / "out" / "regret.png").read_text() == "of jaxrank run"
+
+
+def test_dry_runs_try_one_of_the_cells_that_are_alike(config, monkeypatch):
+    config.write_text(CONFIG.replace("steps = 60", "steps = 2_000_000_000"))
+    tried = []
+
+    def estimate(policy, environment, **options):
+        tried.append((type(policy).__name__, environment.click_model))
+        return jr.Estimate(8, 1_000, 1, 1.0, 1.0, 3.0, 8_000e-6, 1_000)
+
+    monkeypatch.setattr(sweeps, "estimate", estimate)
+    estimates = dict(sweeps.estimate_sweep(config))
+    assert list(estimates) == CELLS and [name for name, _ in tried] == ["BubbleRank", "StaticRanking"]
+    assert [one.calibrated_steps for one in estimates.values()] == [1_000, 1_000, 0, 0]
+    assert estimates[CELLS[2]].step_seconds == pytest.approx(8 * 2e9 * 1e-6), "lane-steps at the pace of the trial"
+    assert "8 lanes × 2,000,000,000 steps" in str(estimates[CELLS[2]]) and "not tried" in str(estimates[CELLS[2]])
+    tried.clear()
+    sweeps.estimate_sweep(config, seconds=0)
+    assert len(tried) == 1, "one, even if there is no time"
+
+
 def test_switches_are_cells_and_numbers_are_settings(config):
     config.write_text(
-        CONFIG.replace("grid.delta", "horizon = 30\ngrid.doubling = [false, true]\ngrid.delta").replace(', "pbm"', "")
+        CONFIG.replace("grid.delta", "horizon = 80\ngrid.doubling = [false, true]\ngrid.delta").replace(', "pbm"', "")
     )
     cells = read_sweep(config).cells
     assert [cell.label for cell in cells] == [
-        "bubblerank horizon=30 doubling=false", "bubblerank horizon=30 doubling=true", "static"
+        "bubblerank horizon=80 doubling=false", "bubblerank horizon=80 doubling=true", "static"
     ]  # fmt: skip
-    assert cells[1].policy == jr.BubbleRank(delta=[0.5, 0.01], horizon=30, doubling=True)
+    assert cells[1].policy == jr.BubbleRank(delta=[0.5, 0.01], horizon=80, doubling=True)
     assert cells[1].settings == ({"delta": 0.5}, {"delta": 0.01}) and cells[2].settings == ({},)
 
 
@@ -177,13 +222,20 @@ def test_the_example_runs_at_a_smaller_size(tmp_path):
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("steps = 60", "stesp = 60", "keys must be among out, steps, seeds, .*; got 'stesp'"),
+        ("steps = 60", "stesp = 60", "keys must be among out, steps, seeds, .*; got 'stesp'; did you mean 'steps'"),
+        ("grid.delta", "horizon = 9\ngrid.delta", "BubbleRank.horizon must be at least steps = 60; got 9"),
         ("steps = 60", 'steps = "60"', "steps must be an integer from 1 to .*; got '60'"),
         ("steps = 60", "steps = 0", "steps must be an integer from 1 to .*; got 0"),
         ("steps = 60", "steps = true", "steps must be an integer from 1 to .*; got True"),
         ("records = 3", "records = 10_000_000", "records must be an integer from 1 to 1000000; got 10000000"),
         ('["regret", "violations"]', '["regert"]', "metrics must be among regret, .*; got 'regert'"),
         ('["regret", "violations"]', "[3]", r"metrics must be a sequence of at least one name; got \[3\]"),
+        (
+            '["regret", "violations"]',
+            '"regret,clicks"',
+            r"metrics must be .*: write \['regret', 'clicks'\]",
+        ),
+        ("queries = 2", 'data = "/nowhere"', "data must be a JSON file or a folder"),
         ('"bubblerank"', '"bubblesort"', "policy.name must be one of static, .*; got 'bubblesort'"),
         ('name = "static"', "", "policy.name must be text; got None"),
         ("grid.delta", "grid.detla", "policy bubblerank: keys must be among delta, horizon, doubling; got 'detla'"),

@@ -79,3 +79,15 @@ def test_the_papers_hyper_parameters_can_be_tuned(policy, world, names):
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         jr.tune(Shuffles(), WORLD, 10, **{"names": ("x",), **arguments})
+
+
+def test_tune_names_what_it_cannot_take():
+    environment = jr.ClickBandit(jr.CascadeModel([0.1, 0.2]))
+    for policy, names, options, message in (
+        (jr.BubbleRank, ("delta",), {}, "policy must be an instance; got the class BubbleRank"),
+        (jr.BubbleRank(delta=0.1), "delta", {}, r"names must be a sequence of names, .*: write \('delta',\)"),
+        (jr.BubbleRank(delta=0.1), ("detla",), {}, "got 'detla'; did you mean 'delta'"),
+        (jr.BubbleRank(delta=0.1), ("delta",), {"seed": -1}, "seed must be an integer from 0 to .*; got -1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            jr.tune(policy, environment, 10, names, **options)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from jaxrank.core.checks import choice
+from jaxrank.core.checks import choice, renamed
 from jaxrank.output.report import Report
 from jaxrank.studies.papers import batchrank, bubblerank, cascadehybrid, pairrank
 from jaxrank.studies.papers.figure import FigureRequest, write
@@ -26,8 +26,11 @@ FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
 
 def reproduce(name: str, request: FigureRequest) -> Report:
     """Runs a figure and writes its results file, picture and table."""
-    report = FIGURES[choice("figure", name, FIGURES)](request)
-    write(name, request, report)
+    choice("figure", name, FIGURES)
+    with renamed({"path": "data"}):
+        report = FIGURES[name](request)
+    with renamed({"path": "out"}):
+        write(name, request, report)
     return report
 
 
