@@ -19,6 +19,7 @@ from jaxrank.engine import distributed
 from jaxrank.engine.loop import Interrupted
 from jaxrank.engine.request import command_default, flags
 from jaxrank.output.files import locked
+from jaxrank.output.plotting import FORMATS
 from jaxrank.studies import sweep_files
 
 _EXIT_CODES = (
@@ -135,6 +136,7 @@ def parser() -> argparse.ArgumentParser:
     for flag, field in flags().items():
         _add_option(run, flag, field)
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
+    _add_format(run)
     run.add_argument("--quiet", action="store_true", help="no progress bar")
     run.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of the run")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save checkpoints there during the run")
@@ -159,6 +161,7 @@ def parser() -> argparse.ArgumentParser:
     sweep.set_defaults(command=commands.sweep)
     sweep.add_argument("config", type=Path, help="the TOML file, e.g. scripts/examples/sweep.toml")
     sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go, instead of the config's own")
+    _add_format(sweep)
     sweep.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of each cell")
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -168,7 +171,8 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("--metric", default="regret", metavar="NAME", help="which curve")
     plot.add_argument("--per-step", action="store_true", help="the mean per step instead of the sum so far")
     plot.add_argument("--log", action="store_true", help="logarithmic axes")
-    plot.add_argument("--out", type=Path, metavar="PICTURE", help="PNG, PDF or SVG; beside the file if not given")
+    plot.add_argument("--out", type=Path, metavar="PICTURE", help="beside the file if not given")
+    _add_format(plot, default=None)
 
     reproduce = subparsers.add_parser(
         "reproduce", formatter_class=as_shown, help="run a figure of a paper; write its data, picture and table"
@@ -183,6 +187,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--data", metavar="PATH", help="real queries; without it, synthetic ones")
     reproduce.add_argument("--bound", action="store_true", help="draw the theorem's bound too, where there is one")
     reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+    _add_format(reproduce)
     reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
 
     fit = subparsers.add_parser(
@@ -213,10 +218,17 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--repeat", type=_whole, default=3, metavar="N", help="measure N times and take the best")
     bench.add_argument("--no-baseline", action="store_true", help="do not measure the scalar loops, which need numba")
     bench.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
+    _add_format(bench)
 
     names = subparsers.add_parser("list", help="list policies, click models, figures and metrics")
     names.set_defaults(command=commands.list_names)
     return parser
+
+
+def _add_format(parser: argparse.ArgumentParser, default: str | None = "png") -> None:
+    parser.add_argument(
+        "--format", choices=FORMATS, default=default, metavar="NAME", help="of pictures: png, pdf or svg (png)"
+    )
 
 
 def _add_machines(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ from jaxrank.engine.request import flags
 from jaxrank.engine.simulation import compare
 from jaxrank.output import results
 from jaxrank.output.files import write_text
-from jaxrank.output.plotting import plot_curves, plot_panels
+from jaxrank.output.plotting import check_picture, plot_result
 from jaxrank.output.tables import columns, plus_minus
 from jaxrank.studies import papers, sweeps, worlds
 
@@ -80,12 +80,9 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
     print(_table(result))
     print(f"{result.attrs['lane_steps_per_second']:,.0f} lane-steps/s; wrote {out}")
     for metric in (*asked["metrics"], *asked["probes"]):
-        picture = options.out / f"{metric}.png"
+        picture = options.out / f"{metric}.{options.format}"
         per_step = metric.startswith("ndcg") and metric not in world.probes
-        if world.names:
-            plot_panels(result, metric, world.environment.instance_dim, picture, per_step=per_step)
-        else:
-            plot_curves(result, metric, path=picture, per_step=per_step)
+        plot_result(result, metric, picture, per_step=per_step)
         print(f"wrote {picture}")
 
 
@@ -134,7 +131,7 @@ def sweep(options: argparse.Namespace) -> None:
             print(f"{name}: {one}")
         print(f"{len(estimates)} cells: about {duration(sum(one.seconds for _, one in estimates))} in all")
         return
-    report = sweeps.sweep(options.config, options.out, progress=not options.quiet)
+    report = sweeps.sweep(options.config, options.out, progress=not options.quiet, format=options.format)
     print(report.table)
     print(f"wrote {report.out}: manifest.json, summary.md, results and pictures; {report.skipped} cells had finished")
     if report.failed:
@@ -143,20 +140,23 @@ def sweep(options: argparse.Namespace) -> None:
 
 
 def plot(options: argparse.Namespace) -> None:
-    out = options.out or options.file.with_name(f"{options.metric}.png")
-    if out.suffix not in (".png", ".pdf", ".svg"):
-        raise ValueError(f"--out must end in .png, .pdf or .svg; got {out}")
-    plot_curves(results.load(options.file), options.metric, path=out, per_step=options.per_step, log=options.log)
+    out = options.out or options.file.with_name(f"{options.metric}.{options.format or 'png'}")
+    check_picture("--out", out)
+    if options.format not in (None, out.suffix[1:]):
+        raise ValueError(f"--format must be as --out ends, {out.suffix[1:]}; got {options.format}")
+    plot_result(results.load(options.file), options.metric, out, per_step=options.per_step, log=options.log)
     print(f"wrote {out}")
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    request = papers.FigureRequest(options.scale, options.data, options.out, options.bound, not options.quiet)
+    request = papers.FigureRequest(
+        options.scale, options.data, options.out, options.bound, not options.quiet, options.format
+    )
     options.claim(options.out)
     for figure in options.figure:
         print(f"{figure} at {request.scale} scale, {request.world}")
         print(papers.reproduce(figure, request).table)
-        print(f"wrote {options.out / figure}.nc, .png and .md")
+        print(f"wrote {options.out / figure}.nc, .{request.format} and .md")
 
 
 def fit(options: argparse.Namespace) -> None:
@@ -223,7 +223,7 @@ def bench(options: argparse.Namespace) -> None:
         row = benchmark.measure(cell, options.repeat, baseline=not options.no_baseline)
         rows.append(row)
         print(benchmark.table([row]).splitlines()[-1] if len(rows) > 1 else benchmark.table([row]), flush=True)
-        paths = benchmark.write(rows, options.out)  # after each cell, so that what was measured is kept
+        paths = benchmark.write(rows, options.out, options.format)  # after each cell, so that what was measured is kept
     for path in paths:
         print(f"wrote {path}")
 

@@ -111,13 +111,32 @@ def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
     Seeds are averaged first and the error is taken over instances, because two seeds of one query are not two
     queries. With a single instance the error is taken over seeds.
     """
-    instance_dims = [dim for dim in curve.dims if dim in ("query", "user") and curve.sizes[dim] > 1]
-    if instance_dims and "seed" in curve.dims:
+    if _instance_dims(curve) and "seed" in curve.dims:
         curve = curve.mean("seed")
     over = [dim for dim in ("query", "user", "seed") if dim in curve.dims]
     count = int(np.prod([curve.sizes[dim] for dim in over]))
     spread = curve.std(over, ddof=1) if count > 1 else curve.mean(over) * np.nan
     return curve.mean(over), spread / np.sqrt(count)
+
+
+def describe_error(curve: "xarray.DataArray") -> str:
+    """What the error of ``mean_and_error`` is, in two lines for a legend."""
+    plural = {"query": "queries", "user": "users"}
+    seeds = curve.sizes.get("seed", 1)
+    each = f"{seeds} seed{'s' * (seeds != 1)}"
+    if dims := _instance_dims(curve):
+        instances = " × ".join(f"{curve.sizes[dim]} {plural[str(dim)]}" for dim in dims)
+        return f"± standard error\nover {instances} ({each} each)"
+    return f"± standard error\nover {each}"
+
+
+def instance_names(result: "xarray.Dataset") -> str | None:
+    """The dimension whose instances have names, as the users of a query stream have; None if there is none."""
+    return next((dim for dim in ("query", "user") if dim in result.dims and result[dim].dtype.kind in "UO"), None)
+
+
+def _instance_dims(curve: "xarray.DataArray") -> list[Any]:
+    return [dim for dim in curve.dims if dim in ("query", "user") and curve.sizes[dim] > 1]
 
 
 def save(result: "xarray.Dataset", path: str | os.PathLike[str]) -> Path:
