@@ -92,6 +92,8 @@ _DIFFERING = {
     "late": "steps",
     "num_devices": "devices",
 }
+_DASHES = ("-", "--", ":", "-.")
+_FILLS = ("full", "none", "left", "top", "right")
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
@@ -107,11 +109,15 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     for row in rows:
         curve = (row["policy"], *(f"{_DIFFERING[name]} {row[name]}" for name in told_apart))
         curves.setdefault(curve, []).append((row[against], row["lane_steps_per_second"]))
-    labels = {curve: ", ".join(curve) for curve in curves}
-    looks = styles(labels.values())
+    kinds = list(dict.fromkeys(curve[1:] for curve in curves))
+    by_policy = styles(policy for policy, *_ in curves)
+    by_label = styles(", ".join(curve) for curve in curves)
     for curve, points in curves.items():
-        look = looks[labels[curve]] | {"markevery": 1, "linewidth": 1}
-        axes.plot(*zip(*sorted(points), strict=True), label=labels[curve], **look)
+        label, kind = ", ".join(curve), kinds.index(curve[1:])
+        look = by_label[label]
+        if len(kinds) > 1 and len(by_policy) <= 8:  # a colour for each policy, dashes and fill for the rest
+            look = by_policy[curve[0]] | {"linestyle": _DASHES[kind % 4], "fillstyle": _FILLS[kind % 5]}
+        axes.plot(*zip(*sorted(points), strict=True), label=label, **look | {"markevery": 1, "linewidth": 1})
     axes.set_yscale("log")
     if against in ("num_lanes", "num_items"):
         axes.set_xscale("log")

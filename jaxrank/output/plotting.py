@@ -51,7 +51,7 @@ _LABELS = {
 _BAND = 0.2  # opacity
 _LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 3}
 _DECADES = 8  # of a logarithmic axis; what is lower is drawn at 0
-_FAR_ABOVE = 1_000  # a bound more than this many times the highest curve would flatten all curves
+_FAR_ABOVE = 100  # a bound more than this many times the highest curve would flatten all curves
 
 Entries = dict[str, "Artist"]  # of a legend: what is drawn, by its label
 
@@ -242,6 +242,7 @@ def log_scale(ax: "Axes", values: Any) -> None:
     smallest = high * 10.0**-_DECADES
     if not high or bool((values > smallest)[np.isfinite(values)].all()):
         ax.set_yscale("log" if high else "linear")
+        ax.autoscale(axis="y")
         return
     least = values.min(initial=high, where=values > smallest)
     threshold = 10.0 ** math.floor(math.log10(least))

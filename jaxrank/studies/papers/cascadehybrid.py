@@ -224,7 +224,7 @@ def _draw(request: FigureRequest, rows: dict[str, dict[Any, "xarray.Dataset"]]) 
                 steps, k = runs[value]["step"].values, value if name == "list_size" else 10
                 d = value if name == "num_topics" else 20
                 entries |= draw_bound(ax, steps, cascadehybrid_bound(d + 10, k, steps), "Theorem 1 (η-scaled)")
-        last = figure.add_subplot(3, 4, 4 * row + 4)
+        last = figure.add_subplot(3, 4, 4 * row + len(shown) + 1)
         policies = [str(policy) for policy in runs[values[0]]["policy"].values]
         for policy, look in styles(policies).items():
             ends = [mean_and_error(runs[v]["regret"].sel(policy=policy).isel(step=-1)) for v in values]
