@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrank.core.checks import choice
 from jaxrank.output.files import atomic_path
-from jaxrank.output.results import describe_error, instance_names, mean_and_error
+from jaxrank.output.results import describe_error, named_dim, mean_and_error
 from jaxrank.output.results import per_step as per_step_means
 
 if TYPE_CHECKING:
@@ -101,9 +101,9 @@ def plot_curves(
 def plot_result(
     result: "xarray.Dataset", metric: str, path: str | os.PathLike[str], *, per_step: bool = False, log: bool = False
 ) -> None:
-    """Writes a picture of a run: a panel for each instance if they have names, as users have, or one of their mean."""
+    """Writes a picture of a run: a panel for each click model or each user that has a name, or one of all instances."""
     _check_metric(result, metric)
-    dim = instance_names(result)
+    dim = named_dim(result)
     parts = {"": result} if dim is None else {str(name): result.sel({dim: name}) for name in result[dim].values}
     figure, axes = panels(len(parts))
     if len(parts) == 1:

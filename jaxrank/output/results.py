@@ -130,9 +130,11 @@ def describe_error(curve: "xarray.DataArray") -> str:
     return f"± standard error\nover {each}"
 
 
-def instance_names(result: "xarray.Dataset") -> str | None:
-    """The dimension whose instances have names, as the users of a query stream have; None if there is none."""
-    return next((dim for dim in ("query", "user") if dim in result.dims and result[dim].dtype.kind in "UO"), None)
+def named_dim(result: "xarray.Dataset") -> str | None:
+    """The dimension with names, besides ``policy``: click models, or users of a query stream; None if there is none."""
+    return next(
+        (dim for dim in ("click_model", "query", "user") if dim in result.dims and result[dim].dtype.kind in "UO"), None
+    )
 
 
 def _instance_dims(curve: "xarray.DataArray") -> list[Any]:

@@ -189,10 +189,11 @@ def test_other_kinds_of_pictures_are_refused(name, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_users_with_names_have_a_panel_each(tmp_path, monkeypatch):
+@pytest.mark.parametrize("dim", ["user", "click_model"])
+def test_users_and_click_models_with_names_have_a_panel_each(dim, tmp_path, monkeypatch):
     figures = []
     monkeypatch.setattr(plotting, "save_picture", lambda figure, path: figures.append(figure))
-    result = curves(["a", "b"]).rename(query="user").assign_coords(user=["perfect", "lazy", "hasty", "new"])
+    result = curves(["a", "b"]).rename(query=dim).assign_coords({dim: ["perfect", "lazy", "hasty", "new"]})
     plotting.plot_result(result, "regret", tmp_path / "regret.png")
     assert [ax.get_title() for ax in figures[0].axes] == ["perfect", "lazy", "hasty", "new"]
 
