@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrank.core.checks import choice
 from jaxrank.output.files import atomic_path
-from jaxrank.output.results import describe_error, named_dim, mean_and_error
+from jaxrank.output.results import describe_error, mean_and_error, named_dim
 from jaxrank.output.results import per_step as per_step_means
 
 if TYPE_CHECKING:
