@@ -8,9 +8,9 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "scripts" / "examples"
 SIZES = {
-    "unbiased": ("--sessions 300 --seeds 2 --epochs 2", "IPW, χ fitted"),
-    "gradients": ("--items 4 --steps 5 --models PBM", "off finite differences by"),
-    "meta": ("--users 4 --items 12 --steps 20 --seeds 2 --generations 1", "BubbleRank, most rated items → learnt list"),
+    "unbiased": ("--queries 30 --sessions 300 --seeds 2 --epochs 2", "IPW, χ fitted is "),
+    "gradients": ("--items 4 --steps 5 --models PBM", "Conclusion: gradients and finite differences agree"),
+    "meta": ("--users 4 --items 12 --steps 20 --seeds 2 --generations 1", "conclusion: tuning "),
 }
 
 

@@ -12,7 +12,7 @@ import jax
 
 from jaxrank.core.version import __version__
 from jaxrank.output.files import write_text
-from jaxrank.output.plotting import save_picture
+from jaxrank.output.plotting import save_picture, styles
 from jaxrank.output.tables import markdown
 
 Row = dict[str, Any]
@@ -73,19 +73,15 @@ def table(rows: Sequence[Row]) -> str:
     return markdown([_COLUMNS[key][0] for key in shown], [cells(row) for row in rows])
 
 
-def write(rows: Sequence[Row], folder: Path) -> list[Path]:
-    """Writes bench.jsonl, bench.md and bench.png into ``folder``; returns their paths."""
-    from matplotlib.figure import Figure
-
+def write(rows: Sequence[Row], folder: Path, format: str = "png") -> list[Path]:
+    """Writes bench.jsonl, bench.md and a picture into ``folder``; returns their paths."""
     folder.mkdir(parents=True, exist_ok=True)
     about = machine()
-    lines, page, picture = (folder / f"bench.{suffix}" for suffix in ("jsonl", "md", "png"))
+    lines, page, picture = (folder / f"bench.{suffix}" for suffix in ("jsonl", "md", format))
     write_text(lines, "".join(json.dumps({**row, "machine": about}) + "\n" for row in rows))
     listing = ", ".join(f"{key} {value}" for key, value in about.items())
     write_text(page, f"# Speed\n\n{table(rows)}\n\nMeasured with {listing}.\n")
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    _draw(rows, figure.subplots())
-    save_picture(figure, picture)
+    draw(rows, picture)
     return [lines, page, picture]
 
 
@@ -97,12 +93,15 @@ _DIFFERING = {
     "num_devices": "devices",
 }
 _DASHES = ("-", "--", ":", "-.")
+_FILLS = ("full", "none", "left", "top", "right")
 
 
-def _draw(rows: Sequence[Row], axes: Any) -> None:
-    """Speed against the first thing that differs between rows; a colour for each policy, dashes for the rest."""
-    import matplotlib
+def draw(rows: Sequence[Row], path: Path) -> None:
+    """Draws speed against the first thing that differs between rows; a line for each policy and what else differs."""
+    from matplotlib.figure import Figure
 
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    axes = figure.subplots()
     rows = [{**row, "late": "late" if row["late"] else "first"} for row in rows]
     differing = [name for name in _DIFFERING if len({row[name] for row in rows}) > 1]
     against, *told_apart = differing or ["num_lanes"]
@@ -110,23 +109,20 @@ def _draw(rows: Sequence[Row], axes: Any) -> None:
     for row in rows:
         curve = (row["policy"], *(f"{_DIFFERING[name]} {row[name]}" for name in told_apart))
         curves.setdefault(curve, []).append((row[against], row["lane_steps_per_second"]))
-    policies = list(dict.fromkeys(policy for policy, *_ in curves))
-    colours = matplotlib.colormaps["tab10" if len(policies) <= 10 else "tab20"]
-    kinds = list(dict.fromkeys(tuple(rest) for _, *rest in curves))
-    for (policy, *rest), points in curves.items():
-        axes.plot(
-            *zip(*sorted(points), strict=True),
-            color=colours(policies.index(policy) % colours.N),
-            linestyle=_DASHES[kinds.index(tuple(rest)) % len(_DASHES)],
-            marker="o",
-            markersize=3,
-            linewidth=1,
-            label=", ".join([policy, *rest]),
-        )
+    kinds = list(dict.fromkeys(curve[1:] for curve in curves))
+    by_policy = styles(policy for policy, *_ in curves)
+    by_label = styles(", ".join(curve) for curve in curves)
+    for curve, points in curves.items():
+        label, kind = ", ".join(curve), kinds.index(curve[1:])
+        look = by_label[label]
+        if len(kinds) > 1 and len(by_policy) <= 8:  # a colour for each policy, dashes and fill for the rest
+            look = by_policy[curve[0]] | {"linestyle": _DASHES[kind % 4], "fillstyle": _FILLS[kind % 5]}
+        axes.plot(*zip(*sorted(points), strict=True), label=label, **look | {"markevery": 1, "linewidth": 1})
     axes.set_yscale("log")
     if against in ("num_lanes", "num_items"):
         axes.set_xscale("log")
     axes.set_xlabel(_DIFFERING[against])
     axes.set_ylabel("lane-steps per second")
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=6, loc="center left", bbox_to_anchor=(1, 0.5))
+    axes.legend(fontsize="x-small", handlelength=3, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    save_picture(figure, path)

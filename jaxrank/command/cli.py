@@ -19,6 +19,7 @@ from jaxrank.engine import distributed
 from jaxrank.engine.loop import Interrupted
 from jaxrank.engine.request import command_default, flags
 from jaxrank.output.files import locked
+from jaxrank.output.plotting import FORMATS
 from jaxrank.studies import sweep_files
 
 _EXIT_CODES = (
@@ -159,6 +160,7 @@ def parser() -> argparse.ArgumentParser:
         _add_option(run, flag, field)
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
     _add_force(run)
+    _add_format(run)
     run.add_argument("--quiet", action="store_true", help="no progress bar")
     run.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of the run")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save checkpoints there during the run")
@@ -198,6 +200,7 @@ def parser() -> argparse.ArgumentParser:
     sweep.add_argument(
         "--force", action="store_true", help="remove what an earlier sweep left there, and run all again"
     )
+    _add_format(sweep)
     sweep.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of each cell")
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -217,8 +220,9 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("--metric", default="regret", metavar="NAME", help="which curve")
     plot.add_argument("--per-step", action="store_true", help="the mean per step instead of the sum so far")
     plot.add_argument("--log", action="store_true", help="logarithmic axes")
-    plot.add_argument("--out", type=Path, metavar="PICTURE", help="PNG, PDF or SVG; beside the file if not given")
+    plot.add_argument("--out", type=Path, metavar="PICTURE", help="beside the file if not given")
     _add_force(plot)
+    _add_format(plot, default=None)
 
     reproduce = subparsers.add_parser(
         "reproduce", formatter_class=as_shown, help="run a figure of a paper; write its data, picture and table"
@@ -234,6 +238,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--bound", action="store_true", help="draw the theorem's bound too, where there is one")
     reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
     _add_force(reproduce)
+    _add_format(reproduce)
     reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
 
     fit = subparsers.add_parser(
@@ -264,6 +269,7 @@ def parser() -> argparse.ArgumentParser:
     bench.add_argument("--no-baseline", action="store_true", help="do not measure the scalar loops, which need numba")
     bench.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
     _add_force(bench)
+    _add_format(bench)
 
     names = subparsers.add_parser("list", help="list policies, click models, figures and metrics")
     names.set_defaults(command=commands.list_names)
@@ -272,6 +278,12 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_force(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace the results that --out holds from before")
+
+
+def _add_format(parser: argparse.ArgumentParser, default: str | None = "png") -> None:
+    parser.add_argument(
+        "--format", choices=FORMATS, default=default, metavar="NAME", help="of pictures: png, pdf or svg (png)"
+    )
 
 
 def _add_machines(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import inspect
+import itertools
 import json
 import re
 import shlex
@@ -28,7 +29,7 @@ from jaxrank.engine.request import flags
 from jaxrank.engine.simulation import compare
 from jaxrank.output import results
 from jaxrank.output.files import write_text
-from jaxrank.output.plotting import plot_curves, plot_panels
+from jaxrank.output.plotting import FORMATS, check_picture, plot_result
 from jaxrank.output.tables import columns, counted, plus_minus
 from jaxrank.studies import papers, sweeps, worlds
 
@@ -65,7 +66,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
             with renamed(_FLAGS):
                 print(f"{label}: {estimate(policy, world.environment, **asked)}")
         return
-    pictures = {metric: options.out / f"{metric}.png" for metric in (*asked["metrics"], *asked["probes"])}
+    pictures = {metric: options.out / f"{metric}.{options.format}" for metric in (*asked["metrics"], *asked["probes"])}
     if not resume:
         _refuse_existing(options, list(pictures.values()))
     if first:
@@ -108,10 +109,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
     print(f"{result.attrs['lane_steps_per_second']:,.0f} lane-steps/s; wrote {out}")
     for metric, picture in pictures.items():
         per_step = metric.startswith("ndcg") and metric not in world.probes
-        if world.names:
-            plot_panels(result, metric, world.environment.instance_dim, picture, per_step=per_step)
-        else:
-            plot_curves(result, metric, path=picture, per_step=per_step)
+        plot_result(result, metric, picture, per_step=per_step)
         print(f"wrote {picture}")
 
 
@@ -138,13 +136,20 @@ def _refuse_existing(options: argparse.Namespace, files: list[Path]) -> None:
         raise ValueError(f"--out must be new; there is {found[0]}{more}: choose another, or give --force to replace it")
 
 
+def _keep_only(files: list[Path], kinds: tuple[str, ...]) -> None:
+    """Removes those of ``files`` that have another ending: pictures of an earlier run, in another format."""
+    for file in files:
+        if file.suffix[1:] not in kinds:
+            file.unlink(missing_ok=True)
+
+
 def _remove_old(folder: Path, but: Path) -> None:
     """Removes what an earlier run left in ``folder``: its results, ``but`` for one file, and the pictures of them."""
     for file in _results_of(folder):
         with contextlib.suppress(ValueError):  # if it is damaged, its metrics are not known
             for metric in results.load(file).data_vars:
-                for view in _VIEWS:
-                    (folder / f"{metric}{view}.png").unlink(missing_ok=True)
+                for view, format in itertools.product(_VIEWS, FORMATS):
+                    (folder / f"{metric}{view}.{format}").unlink(missing_ok=True)
         if file != but:
             file.unlink()
 
@@ -248,7 +253,9 @@ def sweep(options: argparse.Namespace) -> None:
             print("cells that were not tried are assumed to have the pace of the most similar one that was")
         return
     with renamed({"config": "CONFIG", "out": "--out", "path": "--out"}):
-        report = sweeps.sweep(options.config, options.out, progress=not options.quiet, overwrite=options.force)
+        report = sweeps.sweep(
+            options.config, options.out, progress=not options.quiet, overwrite=options.force, format=options.format
+        )
     print(report.table)
     skipped = counted(report.skipped, "cell")
     print(f"wrote {report.out}: manifest.json, summary.md, results and pictures; {skipped} had finished before")
@@ -264,30 +271,34 @@ def new(options: argparse.Namespace) -> None:
 
 def plot(options: argparse.Namespace) -> None:
     view = _VIEWS[options.per_step + 2 * options.log]
-    out = options.out or options.file.with_name(f"{options.metric}{view}.png")
-    if out.suffix not in (".png", ".pdf", ".svg"):
-        raise ValueError(f"--out must end in .png, .pdf or .svg; got {out}")
+    out = options.out or options.file.with_name(f"{options.metric}{view}.{options.format or 'png'}")
+    check_picture("--out", out)
+    if options.format not in (None, out.suffix[1:]):
+        raise ValueError(f"--format must be as --out ends, {out.suffix[1:]}; got {options.format}")
     _refuse_existing(options, [out])
     with renamed({"path": "FILE"}):
         result = results.load(options.file)
     with renamed({"path": "--out", "metric": "--metric"}):
-        plot_curves(result, options.metric, path=out, per_step=options.per_step, log=options.log)
+        plot_result(result, options.metric, out, per_step=options.per_step, log=options.log)
     print(f"wrote {out}")
 
 
 def reproduce(options: argparse.Namespace) -> None:
     with renamed({"scale": "--scale", "figure": "FIGURE"}):
-        request = papers.FigureRequest(options.scale, options.data, options.out, options.bound, not options.quiet)
+        request = papers.FigureRequest(
+            options.scale, options.data, options.out, options.bound, not options.quiet, options.format
+        )
         for figure in options.figure:
             choice("figure", figure, papers.FIGURES)
-    files = [options.out / f"{figure}.{kind}" for figure in options.figure for kind in ("nc", "png", "md")]
-    _refuse_existing(options, files)
+    files = {figure: [options.out / f"{figure}.{kind}" for kind in ("nc", "md", *FORMATS)] for figure in options.figure}
+    _refuse_existing(options, [file for of_figure in files.values() for file in of_figure])
     options.claim(options.out)
     for figure in options.figure:
         print(f"{figure} at {request.scale} scale, {request.world}")
         with renamed({"data": "--data", "out": "--out"}):
             print(papers.reproduce(figure, request).table)
-        print(f"wrote {options.out / figure}.nc, .png and .md")
+        _keep_only(files[figure], ("nc", "md", request.format))
+        print(f"wrote {options.out / figure}.nc, .{request.format} and .md")
 
 
 def fit(options: argparse.Namespace) -> None:
@@ -355,14 +366,16 @@ def bench(options: argparse.Namespace) -> None:
     with renamed({"devices": "--devices"}):
         for cell in cells:
             benchmark.devices_of(cell)
-    _refuse_existing(options, [options.out / f"bench.{kind}" for kind in ("jsonl", "md", "png")])
+    files = [options.out / f"bench.{kind}" for kind in ("jsonl", "md", *FORMATS)]
+    _refuse_existing(options, files)
     options.claim(options.out)
     rows, paths = [], []
     for cell in cells:
         row = benchmark.measure(cell, options.repeat, baseline=not options.no_baseline)
         rows.append(row)
         print(benchmark.table([row]).splitlines()[-1] if len(rows) > 1 else benchmark.table([row]), flush=True)
-        paths = benchmark.write(rows, options.out)  # after each cell, so that what was measured is kept
+        paths = benchmark.write(rows, options.out, options.format)  # after each cell, so that what was measured is kept
+    _keep_only(files, ("jsonl", "md", options.format))
     for path in paths:
         print(f"wrote {path}")
 

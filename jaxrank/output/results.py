@@ -15,6 +15,7 @@ from jaxrank.core.checks import switch
 from jaxrank.core.pytrees import leaf_axes
 from jaxrank.core.version import __version__
 from jaxrank.output.files import atomic_path
+from jaxrank.output.tables import counted
 
 if TYPE_CHECKING:
     import xarray
@@ -120,13 +121,32 @@ def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
     queries. With a single instance the error is taken over seeds; of a single value it is NaN.
     """
     _require_curve(curve)
-    instance_dims = [dim for dim in curve.dims if dim in ("query", "user") and curve.sizes[dim] > 1]
-    if instance_dims and "seed" in curve.dims:
+    if _instance_dims(curve) and "seed" in curve.dims:
         curve = curve.mean("seed")
     over = [dim for dim in ("query", "user", "seed") if dim in curve.dims]
     count = int(np.prod([curve.sizes[dim] for dim in over]))
     spread = curve.std(over, ddof=1) if count > 1 else curve.mean(over) * np.nan
     return curve.mean(over), spread / np.sqrt(count)
+
+
+def describe_error(curve: "xarray.DataArray") -> str:
+    """What the error of ``mean_and_error`` is, in two lines for a legend."""
+    each = counted(curve.sizes.get("seed", 1), "seed")
+    if dims := _instance_dims(curve):
+        instances = " × ".join(counted(curve.sizes[dim], str(dim)) for dim in dims)
+        return f"± standard error\nover {instances} ({each} each)"
+    return f"± standard error\nover {each}"
+
+
+def named_dim(result: "xarray.Dataset") -> str | None:
+    """The dimension with names, besides ``policy``: click models, or users of a query stream; None if there is none."""
+    return next(
+        (dim for dim in ("click_model", "query", "user") if dim in result.dims and result[dim].dtype.kind in "UO"), None
+    )
+
+
+def _instance_dims(curve: "xarray.DataArray") -> list[Any]:
+    return [dim for dim in curve.dims if dim in ("query", "user") and curve.sizes[dim] > 1]
 
 
 def save(result: "xarray.Dataset", path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 
-from jaxrank.core.checks import switch
+from jaxrank.core.checks import choice, switch
 from jaxrank.core.version import __version__
 from jaxrank.engine import memory
 from jaxrank.engine.estimation import Estimate, estimate, estimate_like
@@ -26,7 +26,7 @@ from jaxrank.engine.request import Request
 from jaxrank.engine.simulation import simulate
 from jaxrank.output import results
 from jaxrank.output.files import locked, write_text
-from jaxrank.output.plotting import panels, plot_curves, save_picture
+from jaxrank.output.plotting import FORMATS, Entries, draw_curves, legend_below, panels, save_picture, styles
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.studies.sweep_files import DEFAULTS, Cell, Sweep, read_sweep
 
@@ -53,6 +53,7 @@ def sweep(
     max_memory: float | None = Request.max_memory,
     checkpoint_every: float | str = Request.checkpoint_every,
     overwrite: bool = False,
+    format: str = "png",
 ) -> SweepReport:
     """Runs all cells of ``config`` that have not finished yet.
 
@@ -64,7 +65,9 @@ def sweep(
       checkpoint_every: likewise; an interrupted cell continues from its checkpoint.
       overwrite: remove what an earlier sweep has left in the folder, and run all cells again. Without it, finished
         cells stay as they are, and files that are not those of a sweep are never replaced.
+      format: of the pictures, "png", "pdf" or "svg".
     """
+    choice("format", format, FORMATS)
     planned = read_sweep(config)
     folder = planned.out if out is None else Path(out)
     overwrite = switch("overwrite", overwrite)
@@ -95,7 +98,7 @@ def sweep(
                 print(f"{title}: {said}", file=sys.stderr, flush=True)
         with contextlib.suppress(OSError):  # it stays if cells that failed have left checkpoints
             (folder / "checkpoints").rmdir()
-        table = _summary(planned, folder, manifest)
+        table = _summary(planned, folder, manifest, format)
     errors = {name: entry["error"] for name, entry in manifest["cells"].items() if entry["state"] == "failed"}
     return SweepReport(folder, table, errors, skipped)
 
@@ -148,7 +151,7 @@ def _files(cells: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
     """The names of all files that a sweep writes but its manifest, for cells of these (file, metrics)."""
     names = {"summary.md": None}
     for file, metrics in cells:
-        names |= dict.fromkeys([file, *(f"{metric}.png" for metric in metrics)])
+        names |= dict.fromkeys([file, *(f"{metric}.{kind}" for metric in metrics for kind in FORMATS)])
     return list(names)
 
 
@@ -225,7 +228,7 @@ def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
     write_text(folder / _MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
 
 
-def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any]) -> str:
+def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any], format: str) -> str:
     """Writes summary.md and the pictures of all finished cells; returns the table."""
     finished: dict[str, list[xarray.Dataset]] = {}
     rows, metrics = [], []
@@ -243,7 +246,7 @@ def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any]) -> str:
     table = markdown(["environment", "policy", *metrics][:width], [row + [""] * (width - len(row)) for row in rows])
     write_text(folder / "summary.md", f"# Sweep\n\n{table}\n\njaxrank {__version__}, jax {jax.__version__}.\n")
     for metric in metrics:
-        _picture(finished, metric, folder / f"{metric}.png")
+        _picture(finished, metric, folder / f"{metric}.{format}")
     return table
 
 
@@ -267,7 +270,10 @@ def _picture(finished: dict[str, list["xarray.Dataset"]], metric: str, path: Pat
     shown = {where: [run[[metric]] for run in runs if metric in run] for where, runs in finished.items()}
     shown = {where: runs for where, runs in shown.items() if runs}
     figure, axes = panels(len(shown))
+    looks = styles(str(policy) for runs in shown.values() for run in runs for policy in run["policy"].values)
+    entries: Entries = {}
     for ax, (where, runs) in zip(axes, shown.items(), strict=True):
         together = xarray.concat(runs, dim="policy", join="outer", combine_attrs="drop")
-        plot_curves(together, metric, ax=ax, title=where)
+        entries |= draw_curves(ax, together, metric, title=where, looks=looks)
+    legend_below(figure, entries)
     save_picture(figure, path)

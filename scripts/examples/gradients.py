@@ -1,8 +1,9 @@
 """Differentiate expected clicks: which item is worth more attraction, and which way should the list change?
 
 For one query under each click model: the gradient of the reward of the production list with respect to attraction, a
-check of it by finite differences, and gradient ascent on the scores of a soft ranking. Sinkhorn's finds the best list;
-NeuralSort's shows the best items at several positions, and the order of its scores is not good.
+check of it by finite differences, and gradient ascent on the scores of a soft ranking, Sinkhorn's and NeuralSort's.
+NeuralSort may show the best items at several positions: good for soft lists alone. The conclusion says where each ends
+at a best list.
 
     python scripts/examples/gradients.py --items 8 --steps 300
 """
@@ -58,6 +59,7 @@ def main() -> None:
     }
     production, top = jnp.arange(L, dtype=jnp.int32), (L + 1) // 2
     print(f"{L} items, production list 0 … {L - 1}, reward of the top {top}")
+    differences, found = [], {"Sinkhorn": [], "NeuralSort": []}
     for name in options.models:
         model = models[name]
         value = partial(reward, model=model, ranking=production, top=top)
@@ -70,8 +72,17 @@ def main() -> None:
             "best": model.optimal_ranking(L, top),
         }
         print(f"{name}: ∂/∂α = {np.array2string(slope, precision=2, suppress_small=True)}")
-        print(f"  off finite differences by {np.abs(slope - (up - down) / 2e-2).max():.0e} at most; reward of")
-        print("  " + ", ".join(f"{what} {value(model.attraction, ranking=r):.4f}" for what, r in lists.items()))
+        differences.append(np.abs(slope - (up - down) / 2e-2).max())
+        print(f"  off finite differences by {differences[-1]:.0e} at most; reward of")
+        rewards = {what: float(value(model.attraction, ranking=ranking)) for what, ranking in lists.items()}
+        print("  " + ", ".join(f"{what} {r:.4f}" for what, r in rewards.items()))
+        for what, where in found.items():
+            if rewards[what] >= rewards["best"] - 1e-4:
+                where.append(name)
+    agree = "agree" if max(differences) < 1e-4 else "do not agree"
+    print(f"Conclusion: gradients and finite differences {agree}, {max(differences):.0e} apart at most.")
+    for what, where in found.items():
+        print(f"  Ascent by {what} ends at a best list in {', '.join(where) or 'none'} of {', '.join(options.models)}.")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,8 @@ def report(what: str, default: np.ndarray, tuned: np.ndarray, over: str) -> None
     error = 1.96 * gain.std(ddof=1) / np.sqrt(gain.size)
     print(f"{what}: {default.mean():.1f} → {tuned.mean():.1f}, held out")
     print(f"  gain {gain.mean():.1f} ± {error:.1f} (95 %, paired over {gain.size} {over})")
+    found = "makes no difference that shows" if abs(gain.mean()) <= error else "helps" if gain.mean() > 0 else "hurts"
+    print(f"  conclusion: tuning {found} on what was held out")
 
 
 def main() -> None:

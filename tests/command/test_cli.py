@@ -54,7 +54,8 @@ def test_run_finds_the_world_of_topics(tmp_path, capsys):
 
 
 def test_plot_draws_a_results_file_again(tmp_path):
-    assert main(["run", *SMALL, "--out", str(tmp_path)]) == 0
+    assert main(["run", *SMALL, "--out", str(tmp_path), "--format", "pdf"]) == 0
+    assert (tmp_path / "regret.pdf").read_bytes().startswith(b"%PDF") and not list(tmp_path.glob("*.png"))
     out = tmp_path / "again.svg"
     assert main(["plot", str(tmp_path / "run.nc"), "--per-step", "--log", "--out", str(out)]) == 0
     assert "<svg" in out.read_text()
@@ -172,6 +173,8 @@ def test_version_and_module_entry_point():
         (["run", "--out", "/proc/nowhere"], "the output folder must be writable; cannot write /proc/nowhere"),
         (["plot", "/nowhere.nc"], "FILE must be a results file; there is none at /nowhere.nc"),
         (["plot", "x.nc", "--out", "x.txt"], "--out must end in .png, .pdf or .svg; got x.txt"),
+        (["plot", "x.nc", "--out", "x.pdf", "--format", "svg"], "--format must be as --out ends, pdf; got svg"),
+        (["run", "--format", "bmp"], "argument --format: invalid choice: 'bmp'"),
         (["fly"], "invalid choice: 'fly'"),
         ([], "required: COMMAND"),
     ],

@@ -93,13 +93,3 @@ def test_the_standard_error_of_one_query_is_over_seeds():
     np.testing.assert_allclose(error, values[0].std(axis=0, ddof=1) / np.sqrt(5))
     alone = jr.mean_and_error(xarray.DataArray(values[:, :1], dims=("query", "seed", "step")))[1]
     assert np.isnan(alone).all()
-
-
-def test_plot_draws_a_line_and_a_band_for_each_policy(result, tmp_path):
-    ax = jr.plot_curves(result, "regret", path=tmp_path / "regret.png")
-    assert [line.get_label() for line in ax.lines] == ["static", "random"]
-    assert len(ax.collections) == 2
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), result["regret"].sel(policy="static").mean(("query", "seed")))
-    assert (tmp_path / "regret.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(ValueError, match="metric must be 'regret' or 'violations'; got 'ndcg'"):
-        jr.plot_curves(result, "ndcg")

@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxrank.core.types import ClickModel, Policy
 from jaxrank.environments.click_bandit import ClickBandit
-from jaxrank.output.plotting import panels, plot_curves
-from jaxrank.output.report import Report
+from jaxrank.output.plotting import Entries, draw_curves, legend_below, panels, styles
+from jaxrank.output.report import Report, ordering
 from jaxrank.output.results import mean_and_error, per_step
 from jaxrank.output.tables import markdown
 from jaxrank.policies import BatchRank, CascadeKLUCB, RankedExp3
@@ -52,31 +52,35 @@ def fig1(request: FigureRequest) -> Report:
         ("pbm", in_pbm["query"].values[np.argmax(in_pbm.values)]),
     ]
     figure, axes = panels(3)
+    entries: Entries = {}
     rows = []
     for ax, (model, query) in zip(axes, problems, strict=True):
         chosen = result.sel(click_model=model, query=[query])
-        plot_curves(chosen, "regret", ax=ax, per_step=True, log=True, title=f"{model.upper()}, query {query}")
+        title = f"{model.upper()}, query {query}"
+        entries |= draw_curves(ax, chosen, "regret", per_step=True, log=True, title=title)
         final = per_step(chosen["regret"]).isel(step=-1)
-        rows.append([f"{model.upper()}, query {query}", *(_scientific(final.sel(policy=p)) for p in POLICIES)])
+        rows.append([title, *(_scientific(final.sel(policy=p)) for p in POLICIES)])
+    legend_below(figure, entries)
     return Report(result, figure, markdown(["regret per step in the last 1 %", *POLICIES], rows))
 
 
 def fig2(request: FigureRequest) -> Report:
     """Figure 2: regret per step over all queries, and its distribution at the end."""
-    from matplotlib.figure import Figure
-
     result = _run(request)
     last = per_step(result["regret"]).isel(step=-1)
-    figure = Figure(figsize=(8, 6), layout="constrained")
-    axes = figure.subplots(2, 2)
+    figure, axes = panels(4, columns=2)
+    entries: Entries = {}
+    looks = styles(POLICIES)
     rows = []
-    for column, model in enumerate(MODELS):
+    lines = ["Published orderings of the regret per step in the last 1 %, ✓ as here, ✗ not as here:", ""]
+    for model, above, below in zip(MODELS, axes[:2], axes[2:], strict=True):
         chosen = result.sel(click_model=model)
-        plot_curves(chosen, "regret", ax=axes[0, column], per_step=True, log=True, title=model.upper())
+        entries |= draw_curves(above, chosen, "regret", per_step=True, log=True, title=model.upper())
         edges = np.logspace(-6, 0, 25)
         for policy in POLICIES:
             runs = last.sel(click_model=model, policy=policy).values.ravel()
-            axes[1, column].hist(np.maximum(runs, edges[0]), bins=list(edges), histtype="step", label=policy)
+            look = {"color": looks[policy]["color"], "linestyle": looks[policy]["linestyle"]}
+            below.hist(np.maximum(runs, edges[0]), bins=list(edges), histtype="step", linewidth=1.5, **look)
             rows.append(
                 [
                     model.upper(),
@@ -86,10 +90,14 @@ def fig2(request: FigureRequest) -> Report:
                     "about 1/6" if (model, policy) == ("pbm", "CascadeKLUCB") else "",
                 ]
             )
-        axes[1, column].set(xscale="log", xlabel="Regret per step at the end", ylabel="Runs")
-        axes[1, column].legend(frameon=False)
+        below.set(xscale="log", xlabel="Regret per step in the last 1 %", ylabel="Runs")
+        means = {policy: float(last.sel(click_model=model, policy=policy).mean()) for policy in POLICIES}
+        lines.append(ordering(model.upper(), "BatchRank", "below", ["RankedExp3"], means, 6))
+        side = "above" if model == "cm" else "below"  # CascadeKL-UCB is for cascades
+        lines.append(ordering(model.upper(), "BatchRank", side, ["CascadeKLUCB"], means, 6))
+    legend_below(figure, entries)
     header = ["model", "policy", "regret per step in the last 1 %", f"runs above {STUCK:g}", "published"]
-    return Report(result, figure, markdown(header, rows))
+    return Report(result, figure, markdown(header, rows) + "\n\n" + "\n".join(lines))
 
 
 def _scientific(curve: "xarray.DataArray") -> str:

@@ -14,15 +14,26 @@ from jaxrank.core.pytrees import take_instances
 from jaxrank.core.types import ClickModel, Policy
 from jaxrank.engine.simulation import simulate
 from jaxrank.environments.click_bandit import ClickBandit
-from jaxrank.output.plotting import panels, plot_curves
-from jaxrank.output.report import Report
-from jaxrank.output.results import mean_and_error, per_step
+from jaxrank.output.plotting import (
+    Entries,
+    band_entry,
+    draw_bound,
+    draw_curves,
+    draw_line,
+    legend_below,
+    panels,
+    plain_ticks,
+    styles,
+)
+from jaxrank.output.report import Report, ordering
+from jaxrank.output.results import describe_error, mean_and_error, per_step
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import BatchRank, BubbleRank, CascadeKLUCB, StaticRanking, TopRank
 from jaxrank.studies.papers.figure import FigureRequest, Size, queries, run_models
 
 if TYPE_CHECKING:
     import xarray
+    from matplotlib.figure import Figure
 
 MODELS = ("cm", "dcm", "pbm")
 HORIZON = 5_000_000
@@ -53,12 +64,13 @@ def fig1(request: FigureRequest) -> Report:
     }
     result = run_models(request, MODELS, policies, size, _environment, metrics=METRICS, num_records=100, spacing="log")
     figure, axes = panels(3)
+    entries: Entries = {}
     for ax, model in zip(axes, MODELS, strict=True):
-        plot_curves(result.sel(click_model=model), "regret", ax=ax, log=True, title=model.upper())
+        entries |= draw_curves(ax, result.sel(click_model=model), "regret", log=True, title=model.upper())
         if request.bound:
             steps = result["step"].values
-            ax.plot(steps, _mean_bound(request, model, size, steps), "k:", label="Theorem 1 (BubbleRank)")
-            ax.legend(frameon=False)
+            entries |= draw_bound(ax, steps, _mean_bound(request, model, size, steps), "Theorem 1 (BubbleRank)")
+    legend_below(figure, entries)
     marks = [int(result["step"][i]) for i in np.searchsorted(result["step"], np.array([0.001, 0.01, 0.1, 1]) * size[2])]
     rows = []
     for policy in policies:
@@ -66,23 +78,27 @@ def fig1(request: FigureRequest) -> Report:
             curve = result["regret"].sel(policy=policy, click_model=model)
             rows.append([policy, model.upper(), *(plus_minus(*mean_and_error(curve.sel(step=t)), 1) for t in marks)])
     table = markdown(["policy", "model", *(f"regret at {t:,}" for t in marks)], rows)
-    return Report(result, figure, f"{table}\n\n{_orderings(result)}")
+    return Report(result, figure, f"{table}\n\n{_orderings(result, early=marks[0])}")
 
 
-def _orderings(result: "xarray.Dataset") -> str:
-    """Where the published orderings hold."""
+def _orderings(result: "xarray.Dataset", early: int) -> str:
+    """Whether the orderings of Sec. 5.2 hold: BubbleRank is lower early and, since safety costs, higher at the end."""
     regret = result["regret"].mean(("query", "seed"))
-    lines = ["Published orderings:", ""]
+    lines = ["Published orderings of the regret, ✓ as here, ✗ not as here:", ""]
     for model in MODELS:
-        here = regret.sel(click_model=model)
-        best = str(here["policy"].values[int(here.isel(step=-1).argmin("policy"))])
-        lines.append(f"- {model.upper()}: lowest regret at the end: {best}.")
-        for rival in ("BatchRank", "TopRank"):
-            below = (here.sel(policy="BubbleRank") < here.sel(policy=rival)).values
-            until = result["step"].values[np.argmin(below)] if not below.all() else None
-            when = "at every recorded step" if until is None else f"before step {until:,}"
-            lines.append(f"- {model.upper()}: BubbleRank is below {rival} {when}.")
+        for step, side in ((early, "below"), (int(result["step"][-1]), "above")):
+            here = _by_policy(regret.sel(click_model=model, step=step))
+            lines.append(
+                ordering(f"{model.upper()}, step {step:,}", "BubbleRank", side, ("BatchRank", "TopRank"), here, 1)
+            )
+        if model != "pbm":  # CascadeKL-UCB is for cascades
+            others = [policy for policy in here if policy != "CascadeKLUCB"]
+            lines.append(ordering(f"{model.upper()}, step {step:,}", "CascadeKLUCB", "below", others, here, 1))
     return "\n".join(lines)
+
+
+def _by_policy(values: "xarray.DataArray") -> dict[str, float]:
+    return {str(policy): float(values.sel(policy=policy)) for policy in values["policy"].values}
 
 
 def _mean_bound(request: FigureRequest, model: str, size: Size, steps: np.ndarray) -> np.ndarray:
@@ -112,18 +128,41 @@ def fig2(request: FigureRequest) -> Report:
     }
     steps = np.unique(np.append(np.geomspace(1, size.num_steps, 60).round().astype(int), 100))
     result = run_models(request, MODELS, policies, size, _environment, metrics=METRICS, record_at=steps.tolist())
-    figure, axes = panels(3)
-    for ax, model in zip(axes, MODELS, strict=True):
-        plot_curves(result.sel(click_model=model), "violations", ax=ax, log=True, title=model.upper())
+    figure = _by_model(result, "violations", log=True)
     rows = []
     for policy in policies:
         first = [result["violations"].sel(policy=policy, click_model=model, step=100) for model in MODELS]
         published = PUBLISHED_VIOLATIONS.get(policy, ("", "", ""))
         rows.append(
-            [policy, *(f"{plus_minus(*mean_and_error(v))} ({p})" for v, p in zip(first, published, strict=True))]
+            [
+                policy,
+                *(
+                    plus_minus(*mean_and_error(v)) + (f" ({p})" if p else "")
+                    for v, p in zip(first, published, strict=True)
+                ),
+            ]
         )
     header = ["violations in 100 steps (published)", *(model.upper() for model in MODELS)]
-    return Report(result, figure, markdown(header, rows))
+    lines = ["Published orderings of the violations, ✓ as here, ✗ not as here:", ""]
+    for model in MODELS:
+        for step in sorted({100, size.num_steps}):
+            here = _by_policy(result["violations"].sel(click_model=model, step=step).mean(("query", "seed")))
+            where, rivals = f"{model.upper()}, step {step:,}", ("CascadeKLUCB", "BatchRank", "TopRank")
+            lines.append(ordering(where, "BubbleRank", "below", rivals, here, 2))
+        here = _by_policy(result["violations"].sel(click_model=model, step=100).mean(("query", "seed")))
+        where = f"{model.upper()}, step 100"
+        lines.append(ordering(where, "CascadeKLUCB", "below", ("BatchRank", "TopRank"), here, 2))
+    return Report(result, figure, markdown(header, rows) + "\n\n" + "\n".join(lines))
+
+
+def _by_model(result: "xarray.Dataset", metric: str, **options: Any) -> "Figure":
+    """A panel for each click model."""
+    figure, axes = panels(len(MODELS))
+    entries: Entries = {}
+    for ax, model in zip(axes, MODELS, strict=True):
+        entries |= draw_curves(ax, result.sel(click_model=model), metric, title=model.upper(), **options)
+    legend_below(figure, entries)
+    return figure
 
 
 def fig3(request: FigureRequest) -> Report:
@@ -174,14 +213,25 @@ def fig3(request: FigureRequest) -> Report:
     result["regret_by_halving"] = by_halving
     result.attrs = run.attrs | {"data": request.world, "scale": request.scale}
     figure, axes = panels(4)
+    dots: dict[str, Any] = {
+        "linestyle": "",
+        "marker": ".",
+        "alpha": 0.4,
+        "color": styles(["BubbleRank"])["BubbleRank"]["color"],
+    }
     for ax, model in zip(axes[:3], MODELS, strict=True):
-        ax.plot(by_list[f"{model}_inversions"][1], by_list[model][1], ".", alpha=0.4, color="tab:red")
-        ax.set(xlabel="|V₀|", ylabel="Regret", title=model.upper())
-    for i in halvings:
-        curve = by_halving.sel(halvings=i).mean("seed")
-        axes[3].plot(curve["step"], curve, label=f"χ_min = 0.5^{i}")
+        ax.plot(by_list[f"{model}_inversions"][1], by_list[model][1], **dots)
+        ax.set(xlabel="|V₀| of a list", ylabel=f"Regret after {size.num_steps:,} steps", title=model.upper())
+        plain_ticks(ax.yaxis)
+    looks = styles(f"χ_min = {0.5**i:g}" for i in halvings)
+    entries: Entries = {}
+    for i, (label, look) in zip(halvings, looks.items(), strict=True):
+        mean, error = mean_and_error(by_halving.sel(halvings=i))
+        entries[label] = draw_line(axes[3], mean["step"], mean, error, label=label, **look)
     axes[3].set(xlabel="Step", ylabel="Regret", title="PBM, χ_min halved")
-    axes[3].legend(frameon=False)
+    plain_ticks(axes[3].xaxis)
+    plain_ticks(axes[3].yaxis)
+    legend_below(figure, entries | band_entry(describe_error(by_halving.isel(halvings=0))))
     fits = markdown(["model", f"regret at {size.num_steps:,}", "R² of lists", "R² of means per |V₀|"], rows)
     halved = markdown(["i", "χ_min", f"regret at {steps:,}", "ratio"], doubling)
     return Report(result, figure, f"{fits}\n\n{halved}")
@@ -223,9 +273,7 @@ def fig4(request: FigureRequest) -> Report:
     }
     options: dict[str, Any] = {"metrics": METRICS, "num_records": 100}
     result = run_models(request, MODELS, policies, size, _environment, **options)
-    figure, axes = panels(3)
-    for ax, model in zip(axes, MODELS, strict=True):
-        plot_curves(result.sel(click_model=model), "ndcg@5", ax=ax, per_step=True, title=model.upper())
+    figure = _by_model(result, "ndcg@5", per_step=True)
     ndcg = per_step(result["ndcg@5"])
     rows = [
         [

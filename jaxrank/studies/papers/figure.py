@@ -12,6 +12,7 @@ from jaxrank.core.types import ClickModel, Policy
 from jaxrank.datasets import synthetic, yandex
 from jaxrank.engine.simulation import compare
 from jaxrank.environments.click_bandit import ClickBandit
+from jaxrank.output.plotting import FORMATS
 from jaxrank.output.report import Report, write_report
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class FigureRequest:
       out: the folder for the files.
       bound: draw the theorem's bound too.
       progress: show progress bars.
+      format: of the picture, "png", "pdf" or "svg".
     """
 
     scale: str = "smoke"
@@ -45,9 +47,11 @@ class FigureRequest:
     out: Path = Path("results")
     bound: bool = False
     progress: bool = True
+    format: str = "png"
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
+        choice("format", self.format, FORMATS)
 
     @property
     def world(self) -> str:
@@ -87,7 +91,7 @@ def run_models(
 
 
 def write(name: str, request: FigureRequest, report: Report) -> None:
-    """Writes <name>.nc, <name>.png and <name>.md."""
+    """Writes <name>.nc, <name>.<format> and <name>.md."""
     minutes = report.result.attrs["wall_time_seconds"] / 60
     note = f"`jaxrank reproduce {name} --scale {request.scale}`, {request.world}, {minutes:.1f} minutes."
-    write_report(Path(request.out), name, report, note)
+    write_report(Path(request.out), name, report, note, request.format)

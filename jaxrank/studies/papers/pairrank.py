@@ -23,9 +23,19 @@ from jaxrank.engine.simulation import compare, simulate
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.learning.training import offline_ranknet
-from jaxrank.output.plotting import panels, plot_curves
-from jaxrank.output.report import Report
-from jaxrank.output.results import mean_and_error
+from jaxrank.output.plotting import (
+    Entries,
+    band_entry,
+    draw_curves,
+    draw_line,
+    legend_below,
+    log_scale,
+    panels,
+    plain_ticks,
+    styles,
+)
+from jaxrank.output.report import Report, ordering
+from jaxrank.output.results import describe_error, mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, FixedRanker, PairRank, SGDRankNet
 from jaxrank.studies.papers.figure import FigureRequest, Size
@@ -44,7 +54,6 @@ POLICIES: dict[str, Callable[[], Any]] = {
     "DBGD": DBGD,
 }
 TUNED: dict[str, tuple[float, ...]] = {"regularization": (0.1, 1.0, 10.0, 100.0), "learning_rate": (0.03, 0.1, 0.3)}
-BASELINES = ("PDGD", "EpsilonGreedy", "MGD", "DBGD")
 _SIZES = {"smoke": Size(8, 2, 60), "laptop": Size(0, 5, 2_000), "paper": Size(0, 20, 5_000)}  # 0: all queries
 _RECORDS = {"smoke": 3, "laptop": 40, "paper": 50}
 
@@ -130,69 +139,65 @@ def _run(request: FigureRequest, zoom: bool = False) -> "xarray.Dataset":
     return _runs(request.scale, data, request.progress, zoom)
 
 
-def _by_user(result: "xarray.Dataset", metric: str, digits: int) -> tuple[Any, Any, str]:
-    """Panels and a table of the last values, a line for each policy and a column for each user."""
+def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str, float] | None = None) -> Report:
+    """Panels and a table of the last values, a line for each policy and a column for each user.
+
+    Args:
+      result: the runs.
+      metric: which of their variables.
+      digits: decimals of the table.
+      level: {label: height} of a horizontal line.
+    """
     figure, axes = panels(len(USERS))
+    entries: Entries = {}
     for ax, user in zip(axes, USERS, strict=True):
-        plot_curves(result.sel(user=user), metric, ax=ax, title=user)
+        entries |= draw_curves(ax, result.sel(user=user), metric, title=user)
+        for label, height in (level or {}).items():
+            entries[label] = ax.axhline(height, color="black", linestyle=":", label=label)
+    legend_below(figure, entries)
     rows = []
     for policy in result["policy"].values:
         last = result[metric].sel(policy=policy).isel(step=-1)
         rows.append([str(policy), *(plus_minus(*mean_and_error(last.sel(user=user)), digits) for user in USERS)])
     table = markdown([f"{metric} at {int(result['step'][-1]):,}", *USERS], rows)
-    return figure, axes, f"{table}\n\nChosen on validation queries: {result.attrs['chosen']}."
+    return Report(result, figure, f"{table}\n\nChosen on validation queries: {result.attrs['chosen']}.")
 
 
-def _zoom(axes: Any) -> None:
-    """A scale that starts where the curves do, in plain numbers, and one legend."""
-    for ax in axes:
-        ax.set_ylim(auto=True)
-        ax.relim()
-        ax.autoscale(axis="y")
-        ax.yaxis.set_major_formatter("{x:g}")
-        ax.get_legend().remove()
-    axes[0].legend(frameon=False, fontsize="small")
-
-
-def _orderings(result: "xarray.Dataset", metric: str) -> str:
-    """Where the published ordering holds: PairRank above PDGD, ε-greedy, MGD and DBGD."""
-    lines = ["Published: PairRank_C > PairRank_R > SGDRankNet ≈ PDGD > EpsilonGreedy, MGD, DBGD. Here:", ""]
+def _orderings(result: "xarray.Dataset", metric: str, digits: int) -> str:
+    """Whether the orderings of Sec. 4.2 hold: PairRank above all others, and PDGD above MGD and DBGD."""
+    lines = [f"Published orderings of {metric}, ✓ as here, ✗ not as here:", ""]
     for user in USERS:
         last = result[metric].isel(step=-1).sel(user=user).mean("seed")
-        order = last["policy"].values[np.argsort(-last.values)]
-        best = max(float(last.sel(policy=p)) for p in ("PairRank_C", "PairRank_R"))
-        above = [p for p in BASELINES if best <= float(last.sel(policy=p))]
-        verdict = "PairRank is above all four baselines" if not above else f"not above {', '.join(above)}"
-        lines.append(f"- {user}: {' > '.join(map(str, order))}; {verdict}.")
+        here = {str(policy): float(last.sel(policy=policy)) for policy in last["policy"].values}
+        baselines = [policy for policy in POLICIES if not policy.startswith("PairRank")]
+        for policy, others in (
+            ("PairRank_C", ["PairRank_R", *baselines]),
+            ("PairRank_R", baselines),
+            ("PDGD", ["MGD", "DBGD"]),
+        ):
+            lines.append(ordering(user, policy, "above", others, here, digits))
     return "\n".join(lines)
 
 
 def fig3(request: FigureRequest) -> Report:
     """Figure 3: offline NDCG@10 of seven policies and three users."""
     result = _run(request)
-    figure, axes, table = _by_user(result, "ndcg@10", 4)
-    bound = result.attrs["offline_ndcg"]
-    for ax in axes:
-        ax.axhline(bound, color="black", linestyle=":", label="offline RankNet")
-    _zoom(axes)
-    return Report(
-        result, figure, f"{table}\n\nOffline RankNet (the labels): {bound:.4f}.\n\n{_orderings(result, 'ndcg@10')}"
-    )
+    offline = result.attrs["offline_ndcg"]
+    report = _by_user(result, "ndcg@10", 4, {"offline RankNet": offline})
+    more = f"Offline RankNet (the labels): {offline:.4f}.\n\n{_orderings(result, 'ndcg@10', 4)}"
+    return report._replace(table=f"{report.table}\n\n{more}")
 
 
 def fig4(request: FigureRequest) -> Report:
     """Figure 4: online performance, discounted cumulative NDCG@10."""
     result = _run(request)
-    figure, _, table = _by_user(result, "cndcg", 1)
-    return Report(result, figure, f"{table}\n\n{_orderings(result, 'cndcg')}")
+    report = _by_user(result, "cndcg", 1)
+    return report._replace(table=f"{report.table}\n\n{_orderings(result, 'cndcg', 1)}")
 
 
 def fig5(request: FigureRequest) -> Report:
     """Figure 5: cosine between the online rankers and the offline one."""
-    result = _run(request)
-    figure, axes, table = _by_user(result, "cosine", 3)
-    _zoom(axes)
-    return Report(result, figure, table)
+    return _by_user(_run(request), "cosine", 3)
 
 
 def fig6(request: FigureRequest) -> Report:
@@ -200,16 +205,20 @@ def fig6(request: FigureRequest) -> Report:
     result = _run(request, zoom=True)
     sizes = result["blocks"].isel(policy=0)
     figure, axes = panels(len(USERS))
+    looks = styles(f"rank {rank}" for rank in (1, 5, 10))
+    entries: Entries = {}
     rows = []
     for ax, user in zip(axes, USERS, strict=True):
         for rank in (1, 5, 10):
             mean, error = mean_and_error(sizes.sel(user=user).isel(blocks_0=min(rank, sizes.sizes["blocks_0"] - 1)))
-            ax.plot(mean["step"], mean, label=f"rank {rank}")
-            ax.fill_between(mean["step"], mean - error, mean + error, alpha=0.25, linewidth=0)
+            label = f"rank {rank}"
+            entries[label] = draw_line(ax, mean["step"], mean, error, label=label, **looks[label])
             marks = np.unique(np.linspace(0, mean.sizes["step"] - 1, 4).round().astype(int))
             rows.append([user, str(rank), *(plus_minus(mean[m], error[m], 1) for m in marks)])
-        ax.set(xlabel="Step", ylabel="Size of the block", title=user, yscale="log")
-        ax.legend(frameon=False)
+        ax.set(xlabel="Step", ylabel="Size of the block", title=user)
+        plain_ticks(ax.xaxis)
+        log_scale(ax, np.concatenate([line.get_ydata() for line in ax.lines]))
+    legend_below(figure, entries | band_entry(describe_error(sizes.isel(user=0))))
     header = ["user", "rank", *(f"size at {int(mean['step'][m]):,}" for m in marks)]
     return Report(result, figure, markdown(header, rows))
 
@@ -220,17 +229,20 @@ def fig7(request: FigureRequest) -> Report:
     values = result["blocks"].isel(policy=0).mean("seed")
     figure, axes = panels(2)
     marks = np.unique(np.linspace(0, values.sizes["step"] - 1, 4).round().astype(int))
-    for m in marks:
+    looks = styles(f"step {int(values['step'][m]):,}" for m in marks)
+    for m, (label, look) in zip(marks, looks.items(), strict=True):
         sizes = values.sel(user="informational").isel(step=m).values[1:]
-        axes[0].plot(np.arange(1, len(sizes) + 1), sizes, label=f"step {int(values['step'][m]):,}")
+        axes[0].plot(np.arange(1, len(sizes) + 1), sizes, label=label, **look)
     axes[0].set(xlabel="Rank", ylabel="Size of the block", title="informational")
-    axes[0].legend(frameon=False)
+    looks = styles(USERS)
     rows = []
     for user in USERS:
         number = values.sel(user=user).isel(blocks_0=0)
-        axes[1].plot(number["step"], number, label=user)
+        axes[1].plot(number["step"], number, label=user, **looks[user])
         rows.append([user, *(f"{float(number[m]):.1f}" for m in marks)])
     axes[1].set(xlabel="Step", ylabel="Number of blocks")
-    axes[1].legend(frameon=False)
+    plain_ticks(axes[1].xaxis)
+    for ax in axes:  # two legends, for the panels show different things
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.1), ncols=2, frameon=False, fontsize="small")
     header = ["number of blocks", *(f"at {int(values['step'][m]):,}" for m in marks)]
     return Report(result, figure, markdown(header, rows))
