@@ -86,7 +86,7 @@ def check_click_model(model: ClickModel, list_size: int | None = None, samples: 
 def _check_click_model(model: ClickModel, num_items: int, K: int, samples: int, seed: int) -> None:
     ranking = jnp.asarray(np.random.default_rng(seed).permutation(num_items)[:K], jnp.int32)
     patterns = jnp.asarray(list(itertools.product([False, True], repeat=K)))
-    logs = np.asarray(jax.vmap(lambda c: model.log_likelihood(ranking, c))(patterns), np.float64)
+    logs = np.asarray(jax.jit(jax.vmap(lambda c: model.log_likelihood(ranking, c)))(patterns), np.float64)
     for clicks, log in zip(np.asarray(patterns, int), logs, strict=True):
         _claim(not np.isnan(log), f"log_likelihood is a number, but NaN for clicks {clicks} on the list {ranking}")
     likelihood = np.exp(logs)
@@ -118,7 +118,7 @@ def _check_click_model(model: ClickModel, num_items: int, K: int, samples: int, 
         best = model.optimal_ranking(K, top)
         _check_ranking(best, num_items, K, "optimal_ranking")
         highest = float(model.reward(best, top))
-        rewards = jax.vmap(lambda ranking, top=top: model.reward(ranking, top))(lists)
+        rewards = jax.jit(jax.vmap(lambda ranking, top=top: model.reward(ranking, top)))(lists)
         _claim_no_nan(rewards, f"reward of the first {top} positions, over all lists,")
         winner = int(np.argmax(rewards))
         _claim(
@@ -126,13 +126,13 @@ def _check_click_model(model: ClickModel, num_items: int, K: int, samples: int, 
             f"no list is better in its first {top} positions than the optimum {best}, {highest}, but {lists[winner]} "
             f"has {rewards[winner]}",
         )
-        gaps = jax.vmap(lambda ranking, best=best, top=top: reward_gap(model, best, ranking, top))(lists)
+        gaps = jax.jit(jax.vmap(lambda ranking, best=best, top=top: reward_gap(model, best, ranking, top)))(lists)
         _claim_close(gaps, highest - rewards, 1e-5, "reward_gap is the difference of two rewards, list by list")
     _check_soft_rankings(model, num_items, min(K, 3), seed)
 
+    gradients_of = jax.jit(jax.vmap(jax.grad(lambda m, c: m.log_likelihood(ranking, c)), in_axes=(None, 0)))
     for attraction in (model.attraction, jnp.zeros(num_items), jnp.ones(num_items)):
-        at = dataclasses.replace(model, attraction=attraction)  # type: ignore[type-var]
-        gradients = jax.vmap(jax.grad(lambda m, c: m.log_likelihood(ranking, c)), in_axes=(None, 0))(at, patterns)
+        gradients = gradients_of(dataclasses.replace(model, attraction=attraction), patterns)  # type: ignore[type-var]
         for name, gradient in _fields(gradients).items():
             broken = np.argwhere(~np.isfinite(gradient))
             if broken.size:
@@ -280,13 +280,13 @@ def _check_soft_rankings(model: ClickModel, num_items: int, list_size: int, seed
     for name in ("click_probability", "examination_probability", "reward"):
         method = getattr(model, name)
         try:
-            of_soft, of_one_hot = method(jnp.asarray(soft, one_hot.dtype)), method(one_hot)
+            of_soft, of_one_hot = (jax.jit(method)(x) for x in (jnp.asarray(soft, one_hot.dtype), one_hot))
         except (TypeError, IndexError, ValueError) as error:
             raise AssertionError(
                 f"{name} takes soft rankings, float[K, L], too (jr.lookup reads both): {error}"
             ) from None
         _claim_close(of_one_hot, method(hard), 1e-5, f"{name} of one-hot rows is that of the hard ranking {hard}")
-        expected = np.tensordot(weight, np.asarray(jax.vmap(method)(jnp.asarray(lists)), np.float64), axes=1)
+        expected = np.tensordot(weight, np.asarray(jax.jit(jax.vmap(method))(lists), np.float64), axes=1)
         _claim_close(
             of_soft, expected, 1e-4, f"{name} of a soft ranking is the mean over independent draws of its items"
         )
@@ -337,7 +337,7 @@ def _check_steps(policy: Policy, environment: Environment, num_steps: int, seed:
     size = jax.eval_shape(offer, one_lane[0], keys[0])
 
     jit_step, jit_vmap_step = jax.jit(step), jax.jit(jax.vmap(step, in_axes=(axes, 0, 0, None)))
-    batch = jax.vmap(init, in_axes=(axes, 0))(leaves, keys)
+    batch = jax.jit(jax.vmap(init, in_axes=(axes, 0)))(leaves, keys)
     single = [init(one_lane[i], keys[i]) for i in range(lanes)]
     eager = single[0]
     _claim_no_nan(batch, "the state after init", "lane")
@@ -366,7 +366,7 @@ def _check_steps(policy: Policy, environment: Environment, num_steps: int, seed:
 
 @jax.jit
 def _lane_keys(root: Any, numbers: Any) -> Any:
-    return jax.vmap(lambda number: random.lane_key(root, number, jnp.int32(0)))(numbers)
+    return jax.jit(jax.vmap(lambda number: random.lane_key(root, number, jnp.int32(0))))(numbers)
 
 
 def _check_runs(policy: Policy, environment: Environment, num_steps: int, seed: int) -> None:

@@ -4,18 +4,13 @@ import os
 from pathlib import Path
 
 import jax
-import jaxlib
 import pytest
 
 from jaxrank.command.cli import main
 
-# The suite's time is XLA's, which compiles thousands of small programs. Unoptimised, they take half of it. To test the
-# code that users run, give XLA_FLAGS a value of your own, or none: XLA_FLAGS= scripts/test. XLA reads it with its first
-# program. jaxlib 0.12 does not know the second flag any more.
-_IN_A_HURRY = ["--xla_backend_optimization_level=0"]
-if jaxlib.__version__.startswith("0.10."):
-    _IN_A_HURRY.append("--xla_cpu_use_fusion_emitters=false")
-os.environ.setdefault("XLA_FLAGS", " ".join(_IN_A_HURRY))
+# The suite's time is that of XLA, which compiles thousands of small programs. LLVM optimises none of them, which saves
+# a quarter. To test the code that users run, give XLA_FLAGS a value of your own, or none: XLA_FLAGS= scripts/test.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
@@ -52,4 +47,6 @@ def refusal(capsys, tmp_path, monkeypatch):
 def _forget_compiled_functions():
     """Compiled code stays mapped until JAX forgets it, and Linux allows a process 65,530 maps: the suite needs more."""
     yield
-    jax.clear_caches()
+    maps = Path("/proc/self/maps")
+    if not maps.exists() or len(maps.read_bytes().splitlines()) > 30_000:
+        jax.clear_caches()

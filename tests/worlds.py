@@ -42,11 +42,26 @@ class AnyUsers:
     termination: object = array(ndim=1)
     chi: object = array(ndim=1)  # not called examination: policies would be told
 
-    def sample(self, key, ranking):
+    def _ask(self, method, *args):
         cm = jr.CascadeModel(self.attraction)
         dcm = jr.DependentClickModel(self.attraction, self.termination)
         pbm = jr.PositionBasedModel(self.attraction, self.chi)
-        return jax.lax.switch(self.which, [users.sample for users in (cm, dcm, pbm)], key, ranking)
+        return jax.lax.switch(self.which, [getattr(users, method) for users in (cm, dcm, pbm)], *args)
+
+    def sample(self, key, ranking):
+        return self._ask("sample", key, ranking)
+
+    def click_probability(self, ranking):
+        return self._ask("click_probability", ranking)
+
+    def examination_probability(self, ranking):
+        return self._ask("examination_probability", ranking)
+
+    def reward(self, ranking, top=None):
+        return self._ask("reward", ranking[:top])
+
+    def log_likelihood(self, ranking, clicks):
+        return self._ask("log_likelihood", ranking, clicks)
 
     def optimal_ranking(self, list_size, top=None):
         return jr.CascadeModel(self.attraction).optimal_ranking(list_size, top)

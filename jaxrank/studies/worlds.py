@@ -45,6 +45,7 @@ OPTIONS = {  # the options of each world
 _TYPED = {
     "path": "--data",
     "model": "--click-model",
+    "click_model": "--click-model",
     "a graded user": "--user",
 } | {  # what messages say, what was typed
     f"{prefix}{option}": f"--{option.replace('_', '-')}"

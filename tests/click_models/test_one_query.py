@@ -126,7 +126,10 @@ def test_a_query_axis_of_one_is_one_query():
         (lambda m: jr.ClickBandit(m, base_ranking=[[0, 1], [1]]), "base_ranking must have rows of one length"),
         (lambda m: jr.click_models.fit("cm", [[0, 1], [1]], [[0, 1], [1]], 2), "rankings must have rows of one length"),
         (lambda m: jr.ClickBandit(jr.CascadeModel), r"must be an instance; got the class CascadeModel: write Cascade"),
-        (lambda m: jr.ClickBandit([0.1, 0.2]), "ClickBandit.click_model must be a click model, .*; got a list"),
+        (
+            lambda m: jr.ClickBandit([0.1, 0.2]),
+            "ClickBandit.click_model must have the members sample, .*; list has no sample",
+        ),
     ],
 )
 def test_what_is_no_list_of_items_is_named(call, message):

@@ -138,15 +138,21 @@ def test_a_sweep_file_names_policies_click_models_and_environments(inside, tmp_p
     [
         (
             ["--world", "my_environments.py:TwoKinds", "--queries", "3"],
-            "must be among attraction, share, list_size; got",
+            "must be one of attraction, share, list_size; got",
         ),
         (
             ["--world", "my_environments.py:TwoKinds:list_size=7"],
             "TwoKinds.list_size must be at most the 6 items; got 7",
         ),
         (["--world", "my_policies.py:ItemTS"], "must have the members query, clicks, metrics, instance_dim; it has no"),
-        (["--click-model", "my_policies.py:ItemTS"], "click_model my_policies.py:ItemTS must have the members sample,"),
-        (["--click-model", "dbn:gamma=1"], "options of dbn must be among attraction, satisfaction, continuation; got"),
+        (
+            ["--click-model", "my_policies.py:ItemTS"],
+            "--click-model my_policies.py:ItemTS must have the members sample,",
+        ),
+        (
+            ["--click-model", "dbn:gamma=1"],
+            "an option of dbn must be one of attraction, satisfaction, continuation; got",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(inside, arguments, message, capsys):

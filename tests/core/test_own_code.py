@@ -65,7 +65,7 @@ def test_a_file_or_a_module_names_a_class_or_a_function_with_options(folder, mon
         ("mine.py:Shuffle", r"policy must be a class in mine\.py; it has no 'Shuffle'; did you mean 'Shuffles'\?"),
         ("mine.py:Ranks", r"must have the members init, rank, update; it has no init, update"),
         ("mine.py:Plain", r"Plain must be a pytree, as its base class is: put @jr\.pytree above it"),
-        ("mine.py:Shuffles:strenght=2", r"must be among strength; got 'strenght'; did you mean 'strength'\?"),
+        ("mine.py:Shuffles:strenght=2", r"must be 'strength'; got 'strenght'; did you mean 'strength'\?"),
         ("mine.py:shuffles", r"options of mine\.py:shuffles: .*missing 1 required positional argument: 'strength'"),
         ("mine.py:Shuffles:strength", r"--policy must look like name:option=value"),
         ("mine.py", r"--policy must name a class of the file, as in mine\.py:MyClass; got 'mine\.py'"),

@@ -72,7 +72,7 @@ def test_leaves_with_a_leading_axis_are_found_and_shared_leaves_stay_shared():
         (lambda: jr.CascadeModel(["a"]), r"CascadeModel\.attraction must hold real numbers; got \['a'\]"),
         (
             lambda: jr.CascadeModel([[0.1, 0.2], [0.3]]),
-            r"CascadeModel\.attraction must be an array of 1 or 2 dimensions",
+            r"CascadeModel\.attraction must have rows of one length; got lengths \[2, 1\]",
         ),
         (
             lambda: jr.PositionBasedModel(np.full((2, 3), 0.5), np.full((4, 3), 0.5)),

@@ -25,8 +25,6 @@ LANES = 7
 # Floats are computed by the same operations in the same order, but XLA contracts and reorders some of them differently
 # in the two programs. Entries near 0 are what a difference of larger numbers leaves.
 FLOATS = {"rtol": 2e-5, "atol": 2e-6}
-# Compile time is the cost of these tests: programs that run a few hundred steps need no optimisation.
-QUICK = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "fusion"}
 
 
 def is_entries(x):
@@ -45,12 +43,12 @@ def by_entry(function, *args, shared=(), whole_arrays=None):
         entries = [a if i in shared else jax.tree.map(Entries.of_lanes, a) for i, a in enumerate(args)]
         return together(entry_by_entry(function, LANES, whole_arrays=whole_arrays)(*entries))
 
-    return jax.jit(run).lower(args).compile(QUICK)(args)
+    return jax.jit(run)(args)
 
 
 def by_vmap(function, *args, shared=()):
     axes = tuple(None if i in shared else 0 for i in range(len(args)))
-    return jax.jit(jax.vmap(function, in_axes=axes, axis_size=LANES)).lower(*args).compile(QUICK)(*args)
+    return jax.jit(jax.vmap(function, in_axes=axes, axis_size=LANES))(*args)
 
 
 def assert_alike(got, expected):
@@ -422,7 +420,7 @@ def check_step(name, model, list_size, metrics):
         return together(state), shown
 
     state, first = lanes.state, jnp.int32(1)
-    programs = [jax.jit(f).lower(leaves, state, first).compile(QUICK) for f in (plain, taken_apart)]
+    programs = [jax.jit(f).lower(leaves, state, first).compile() for f in (plain, taken_apart)]
     assert set(counted) == ON_WHOLE_ARRAYS.get(name, set())
     for part in range(BEFORE + 1):
         after, shown = programs[0](leaves, state, first)

@@ -17,7 +17,6 @@ from jaxrank.engine.task import prepare
 
 METRICS = ("regret", "violations")  # a float and an integer
 LANES, BLOCK = 7, 4  # the last block has a lane too many
-QUICK = {"xla_backend_optimization_level": 0, "xla_disable_hlo_passes": "fusion"}  # compile time is the cost
 # Two whole intervals, one that is cut short, and an empty one that fills the call up.
 INTERVALS = np.array([[1, 40, 1], [40, 61, 1], [61, 80, 0], [0, 0, 0]], np.int32)
 # Bounds low enough for exchanges, splits and eliminations within these steps.
@@ -57,7 +56,6 @@ def test_the_kernel_records_what_the_loop_records_and_leaves_the_same_state(name
     lanes = task.make_lanes(np.arange(LANES))
     expected = run_intervals(lanes, INTERVALS, {}, metrics=METRICS, mesh=task.mesh, prng="jaxrank")
     kernel = jax.jit(partial(run_kernel, metrics=METRICS, prng="jaxrank", block=BLOCK, interpret=True))
-    kernel = kernel.lower(lanes, INTERVALS).compile(QUICK)
     got = kernel(lanes, INTERVALS)
     assert jax.tree.structure(got) == jax.tree.structure(expected)
     assert_alike(got[0][0], expected[0][0])

@@ -160,7 +160,9 @@ def test_samples_invert_the_posterior_cdf_to_1e_3_along_a_run():
             assert abs(cdf - float(uniforms[t, k])) < 1e-3, (t, k)
 
 
-@pytest.mark.parametrize("policy", [PBMUCB(), PBMPIE(), PBMTS()], ids=lambda p: type(p).__name__)
+@pytest.mark.parametrize(
+    "policy", [PBMUCB(), PBMPIE(), pytest.param(PBMTS(), marks=pytest.mark.slow)], ids=lambda p: type(p).__name__
+)
 def test_regret_per_step_falls_to_a_third(policy):
     """Its mean over 40 lanes, by five standard errors."""
     result = jr.simulate(policy, world((6, 3)), 10_000, num_seeds=40, record_at=(1_000, 9_000))
