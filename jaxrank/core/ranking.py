@@ -52,10 +52,7 @@ def top_items(scores: Array, list_size: int, words: Array | None = None) -> Arra
     place = jnp.zeros(num_items, jnp.int32)
     for i in range(num_items):
         wins_tie = i < items if words is None else words[i] > words
-        wins = scores[i] > scores
-        if not jnp.issubdtype(scores.dtype, jnp.integer):  # XLA may compute a float twice, and round it otherwise
-            wins &= i != items
-        place += (wins | ((scores[i] == scores) & wins_tie)).astype(jnp.int32)
+        place += ((scores[i] > scores) | ((scores[i] == scores) & wins_tie)).astype(jnp.int32)
     return items_by_place(place, list_size)
 
 

@@ -277,6 +277,11 @@ def save_picture(figure: "Figure", path: str | os.PathLike[str]) -> None:
 
 
 def _check_metric(result: "xarray.Dataset", metric: str) -> None:
+    import xarray
+
+    if not isinstance(result, xarray.Dataset):
+        kind = type(result).__name__
+        raise ValueError(f"result must be what simulate or compare returned, with all its metrics; got a {kind}")
     choice("metric", metric, (str(name) for name, curve in result.data_vars.items() if "step" in curve.dims))
 
 

@@ -205,3 +205,8 @@ def test_a_published_ordering_says_whether_it_holds_and_of_whom():
         "- ✗ CM: A (1.0) is below B (2.0) and not below C (0.5)."
     )
     assert ordering("CM", "A", "above", ["A"], values, 0) == "- ✗ CM: A (1) is not above A (1)."
+
+
+def test_a_single_curve_is_no_result():
+    with pytest.raises(ValueError, match="result must be what simulate or compare returned, .*; got a DataArray"):
+        jr.plot_curves(xarray.DataArray([1.0, 2.0], dims="step"))
