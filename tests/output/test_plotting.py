@@ -208,5 +208,5 @@ def test_a_published_ordering_says_whether_it_holds_and_of_whom():
 
 
 def test_a_single_curve_is_no_result():
-    with pytest.raises(ValueError, match="result must be what simulate or compare returned, .*; got a DataArray"):
+    with pytest.raises(ValueError, match=r"result must be what simulate or compare returned, .*; got a DataArray"):
         jr.plot_curves(xarray.DataArray([1.0, 2.0], dims="step"))
