@@ -123,6 +123,7 @@ def test_birthday_spacings(words, order):
     assert poisson.ppf(P, mean) <= repeats <= poisson.isf(P, mean)
 
 
+@pytest.mark.slow
 def test_learning_curves_agree_with_threefry():
     """The mean regret over 1,000 lanes, within 4 standard errors of the difference."""
     environment = jr.ClickBandit(jr.datasets.synthetic("cm", 20), top=5)
