@@ -204,10 +204,11 @@ def while_loops(x, n):
         steps, y = carry
         return steps + 1, y / 2
 
+    total = n.sum(dtype=n.dtype)
     return (
         lax.while_loop(lambda c: jnp.any(jnp.abs(c[1]) > 1e-2), halve, (jnp.int32(0), x)),
         lax.while_loop(lambda c: c[0] < 5, halve, (jnp.int32(0), x)),
-        lax.while_loop(lambda c: c[0] < n[0], lambda c: (c[0] + 1, c[1] + n.sum()), (jnp.int32(0), jnp.int32(0))),
+        lax.while_loop(lambda c: c[0] < n[0], lambda c: (c[0] + 1, c[1] + total), (jnp.int32(0), jnp.int32(0))),
     )
 
 
