@@ -440,10 +440,10 @@ POLICIES = [*(name for name in jr.available() if not needs_features(name)), "dou
     [
         ("random", "ubm", 3),
         ("bubblerank", "cm", 3),
-        ("batchrank", "dcm", ITEMS),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in [
+                ("batchrank", "dcm", ITEMS),
                 ("oracle", "dbn", ITEMS),
                 ("toprank", "pbm", ITEMS),
                 ("cascade_klucb", "ccm", 3),

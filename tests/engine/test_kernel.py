@@ -45,7 +45,7 @@ def assert_alike(got, expected):
         np.testing.assert_allclose(np.asarray(x), np.asarray(y), err_msg=jax.tree_util.keystr(path), **tolerance)
 
 
-QUICKEST = ("static", "bubblerank")
+QUICKEST = ("static", "cascade_ucb1")
 
 
 @pytest.mark.parametrize(

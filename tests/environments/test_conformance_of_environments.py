@@ -47,7 +47,10 @@ def drifting(cls=Drifting):
         jr.ClickBandit(MODEL, list_size=4, top=3),
         jr.ClickBandit(click_model("cm", 5, seed=1)),
         topic_bandit(num_items=9, num_users=3),
-        jr.QueryStream(data().train, jr.click_models.graded_user("perfect", "informational"), list_size=5),
+        pytest.param(
+            jr.QueryStream(data().train, jr.click_models.graded_user("perfect", "informational"), list_size=5),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["click bandit", "one query", "topic bandit", "query stream"],
 )

@@ -23,7 +23,7 @@ EXPECTED = {
 SLOW = (
     *("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4"),
     *("cascadehybrid-fig1", "cascadehybrid-fig2"),
-    *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5"),
+    *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5", "pairrank-fig6", "pairrank-fig7"),
 )
 
 
@@ -36,7 +36,9 @@ def test_every_figure_leaves_data_a_picture_and_a_table(name, tmp_path, capsys):
     assert jr.load(tmp_path / f"{name}.nc").attrs["scale"] == "smoke"
 
 
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "batchrank")) for name in EXPECTED]
+)
 def test_violations_in_the_first_100_steps_on_the_60_real_queries(real_data, name):
     """Within 3 standard errors over seeds of the independent simulation, whose numbers are rounded to whole ones."""
     policy, expected = EXPECTED[name]
