@@ -10,12 +10,12 @@ import pytest
 from jaxrank.command.cli import main
 
 # The suite's time is that of XLA, which compiles thousands of small programs. Here they are not optimised, and jaxlib
-# 0.10 makes them by its older code generator: half the time. That one rounds x·y + z once in some places and twice in
-# others, so that equal items would differ, unless the processor is said to have no such instruction. To test the code
-# that users run, give XLA_FLAGS a value of your own, or none: XLA_FLAGS= scripts/test.
-_FLAGS = ["--xla_backend_optimization_level=0"]
+# 0.10 makes them by its older code generator: half the time. Unoptimised code rounds x·y + z once in some places and
+# twice in others, so that equal items would differ, unless the processor is said to have no such instruction. To test
+# the code that users run, give XLA_FLAGS a value of your own, or none: XLA_FLAGS= scripts/test.
+_FLAGS = ["--xla_backend_optimization_level=0", "--xla_cpu_max_isa=SSE4_2"]
 if jaxlib.__version__.startswith("0.10."):
-    _FLAGS += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_max_isa=SSE4_2"]
+    _FLAGS.append("--xla_cpu_use_fusion_emitters=false")
 os.environ.setdefault("XLA_FLAGS", " ".join(_FLAGS))
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
