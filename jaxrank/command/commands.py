@@ -52,8 +52,8 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         mesh = None if options.devices is None else first_devices(options.devices)
     first = jax.process_index() == 0
     if not options.dry_run:
-        own = [file for file in _results_of(options.out) if resume and _is_of(file, options.checkpoint)]
-        _refuse_existing(options, [file for file in _results_of(options.out) if file not in own])
+        found = _results_of(options.out)
+        _refuse_existing(options, [file for file in found if not (resume and _is_of(file, options.checkpoint))])
     policies = _policies(options.policy or [], getattr(options, "folder", None))
     name = options.world or worlds.find_world(policies, options.data)
     policies = policies or _policies(worlds.POLICIES.get(name, worlds.POLICIES["click"]))

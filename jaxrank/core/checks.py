@@ -68,11 +68,11 @@ def integers(name: str, values: Iterable[Any]) -> np.ndarray:
         listed = list(values)
     except TypeError:
         raise ValueError(f"{name} must be a list of integers; got {values!r:.60}") from None
-    for value in listed:
-        whole = _whole(value)
+    wholes = [_whole(value) for value in listed]
+    for value, whole in zip(listed, wholes, strict=True):
         if whole is None or not -(2**63) <= whole < 2**63:
             raise ValueError(f"{name} must be integers of at most 64 bits; got {value!r:.60}")
-    return np.array([_whole(value) for value in listed], np.int64)
+    return np.array(wholes, np.int64)
 
 
 def rectangular(name: str, values: Any) -> np.ndarray:
