@@ -52,8 +52,7 @@ def run_with_checkpoints(
 
 def _advance(run: Run, progress: Progress) -> None:
     if not run.compiled:
-        progress.compiling()
-        run.compile()
+        progress.compiling()  # which ``advance`` does first
     run.advance()
     progress.at(run.step, run.lane_steps_per_second)
 
