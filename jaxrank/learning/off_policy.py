@@ -40,7 +40,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.core import checks
-from jaxrank.core.checks import choice, integer, open_probability, positive, real
+from jaxrank.core.checks import choice, integer, open_probability, positive, real, switch
 from jaxrank.core.pytrees import array, leaf_axes, num_instances, pytree, take_instances
 from jaxrank.core.types import Array, ClickModel, Key
 from jaxrank.learning.list_distributions import (
@@ -113,6 +113,7 @@ class Evaluation(NamedTuple):
     mean_weight: Any  # float[K], about 1 if the logging ranker can show all that the target shows
 
 
+@partial(jax.jit, static_argnames=("num_sessions", "with_placed"))
 def simulate_log(
     key: Key, click_model: ClickModel, logger: ListDistribution, *, num_sessions: int, with_placed: bool = True
 ) -> Log:
@@ -288,6 +289,9 @@ def estimate_value(
     return jnp.mean(baseline) + jnp.sum(beyond), parts, weights
 
 
+_compiled = jax.jit(estimate_value, static_argnames=("estimator", "self_normalized"))
+
+
 def evaluate(
     log: Log,
     target: ListDistribution,
@@ -329,8 +333,8 @@ def evaluate(
     options = _checked_model(log, estimator, model, click_model, examination)
     clip = None if clip is None else real("clip", clip, positive)
     quantile = statistics.NormalDist().inv_cdf((1 + real("confidence", confidence, open_probability)) / 2)
-    value, parts, weights = jax.jit(partial(estimate_value, estimator=estimator, self_normalized=self_normalized))(
-        log, target, clip=clip, **options
+    value, parts, weights = _compiled(
+        log, target, estimator, clip=clip, self_normalized=switch("self_normalized", self_normalized), **options
     )
     sessions = log.rankings.shape[0]
     error = float(jnp.std(parts, ddof=1) / np.sqrt(sessions)) if sessions > 1 else float("nan")

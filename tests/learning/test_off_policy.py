@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -190,6 +191,7 @@ def test_gradients_with_respect_to_the_target_equal_finite_differences():
     options |= {"direct": {"click_model": WRONG}, "doubly_robust": {"click_model": WRONG}}
     for estimator in op.ESTIMATORS:
 
+        @jax.jit
         def value(scores, estimator=estimator):
             return op.estimate_value(log, op.PlackettLuce(scores, K), estimator, **options.get(estimator, {}))[0]
 
@@ -229,10 +231,11 @@ def test_a_policy_of_jaxrank_is_a_logger():
     np.testing.assert_allclose(lists.marginals(), 1 / L, atol=0.03)
 
 
+@jr.pytree
 class LooksBelow:
     """Clicks at the first position depend on the item below it: no cascade."""
 
-    attraction = jnp.array(ALPHA)
+    attraction: Any = jr.array(ndim=1)
 
     def sample(self, key, ranking):
         alpha = self.attraction[ranking] * jnp.array([1.0, 0.5, 0.5])
@@ -243,7 +246,7 @@ class LooksBelow:
 def test_a_log_that_contradicts_the_estimator_is_warned_of():
     cascade = op.simulate_log(jax.random.key(0), MODELS["cm"], UNIFORM, num_sessions=4_000)
     positions = op.simulate_log(jax.random.key(0), MODELS["pbm"], UNIFORM, num_sessions=4_000)
-    below = op.simulate_log(jax.random.key(0), LooksBelow(), UNIFORM, num_sessions=4_000)
+    below = op.simulate_log(jax.random.key(0), LooksBelow(ALPHA), UNIFORM, num_sessions=4_000)
     with pytest.warns(UserWarning, match="independent"):
         jr.evaluate(cascade, TARGET, "independent_ips")
     jr.evaluate(positions, TARGET, "independent_ips")  # warnings are errors
