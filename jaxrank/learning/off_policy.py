@@ -31,7 +31,6 @@ gives exactly.
 
 import statistics
 import warnings
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,7 +40,7 @@ import numpy as np
 
 from jaxrank.core import checks
 from jaxrank.core.checks import choice, integer, open_probability, positive, real, switch
-from jaxrank.core.pytrees import array, leaf_axes, num_instances, pytree, take_instances
+from jaxrank.core.pytrees import array, num_instances, over_instances, pytree, take_instances
 from jaxrank.core.types import Array, ClickModel, Key
 from jaxrank.learning.list_distributions import (
     EpsilonGreedy,
@@ -149,18 +148,10 @@ def probabilities_of(
 
 
 def _placed(distribution: ListDistribution, query: Array, rankings: Array) -> Array:
-    marginals = over_queries(lambda one: one.marginals(), distribution)
+    marginals = over_instances(lambda one: one.marginals(), distribution)
     if num_instances(distribution) is None:
         return jnp.moveaxis(marginals[:, rankings], 0, -1)
     return jax.vmap(lambda query, ranking: marginals[query][:, ranking].T)(query, rankings)
-
-
-def over_queries(function: Callable[[Any], Any], tree: Any) -> Any:
-    """``function`` of a distribution or click model, mapped over its query axis if it has one."""
-    if num_instances(tree) is None:
-        return function(tree)
-    leaves, structure = jax.tree.flatten(tree)
-    return jax.vmap(lambda leaves: function(jax.tree.unflatten(structure, leaves)), in_axes=(leaf_axes(tree),))(leaves)
 
 
 def expected_clicks(click_model: ClickModel, distribution: ListDistribution) -> Array:
