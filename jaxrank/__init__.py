@@ -26,7 +26,8 @@ from jaxrank.engine.estimation import Estimate, estimate
 from jaxrank.engine.loop import Interrupted
 from jaxrank.engine.simulation import compare, simulate
 from jaxrank.environments import *  # noqa: F403
-from jaxrank.learning import counterfactual, losses, probes, rankers, relax
+from jaxrank.learning import counterfactual, losses, off_policy, probes, rankers, relax
+from jaxrank.learning.off_policy import evaluate
 from jaxrank.learning.training import offline_ranknet, train
 from jaxrank.output.plotting import plot_curves
 from jaxrank.output.results import load, mean_and_error, per_step, save
@@ -61,11 +62,13 @@ __all__ = [
     "derived",
     "distributed",
     "estimate",
+    "evaluate",
     "load",
     "lookup",
     "losses",
     "make",
     "mean_and_error",
+    "off_policy",
     "offline_ranknet",
     "over_instances",
     "per_step",

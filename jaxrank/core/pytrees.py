@@ -28,7 +28,10 @@ T = TypeVar("T")
 
 
 def array(ndim: int, dtype: Any = float, check: Check = finite, default: Any = dataclasses.MISSING) -> Any:
-    """A leaf of ``ndim`` dimensions in one lane. ``dtype=float`` is JAX's default: float32, or float64 under x64."""
+    """A leaf of ``ndim`` dimensions in one lane. ``dtype=float`` is JAX's default: float32, or float64 under x64.
+
+    Otherwise ``dtype`` is an integer type, or bool.
+    """
     return dataclasses.field(default=default, metadata={"ndim": ndim, "dtype": dtype, "check": check})
 
 
@@ -183,10 +186,10 @@ def _checked_array(name: str, value: Any, metadata: Any) -> Any:
     if isinstance(value, jax.core.Tracer):
         return value
     host = rectangular(name, value)
-    if dtype is not float and host.dtype.kind == "f" and (host == np.floor(host)).all():  # such as 5e6
+    allowed_kinds, kind = {float: ("iuf", "real numbers"), bool: ("b", "booleans")}.get(dtype, ("iu", "integers"))
+    if kind == "integers" and host.dtype.kind == "f" and (host == np.floor(host)).all():  # such as 5e6
         value = host = np.clip(host, -(2.0**62), 2.0**62).astype(np.int64)
-    if host.dtype.kind not in ("iuf" if dtype is float else "iu"):
-        kind = "real numbers" if dtype is float else "integers"
+    if host.dtype.kind not in allowed_kinds:
         raise ValueError(f"{name} must hold {kind}; got {value!r}")
     if host.ndim not in (ndim, ndim + 1):
         raise ValueError(
@@ -199,7 +202,7 @@ def _checked_array(name: str, value: Any, metadata: Any) -> Any:
         index = tuple(int(i) for i in np.argwhere(~np.asarray(allowed))[0])
         where = f" at index {index}" if index else ""
         raise ValueError(f"{name} must be {rule}; got {host[index]}{where}")
-    if dtype is not float and (host.max() > np.iinfo(dtype).max or host.min() < np.iinfo(dtype).min):
+    if kind == "integers" and (host.max() > np.iinfo(dtype).max or host.min() < np.iinfo(dtype).min):
         raise ValueError(f"{name} must fit {np.dtype(dtype)}; got {host.max()}")
     return jnp.asarray(value, dtype)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from jaxrank.core.checks import choice, renamed
 from jaxrank.output.report import Report
+from jaxrank.studies.off_policy_bench import off_policy_bench
 from jaxrank.studies.papers import batchrank, bubblerank, cascadehybrid, pairrank
 from jaxrank.studies.papers.figure import FigureRequest, write
 
@@ -21,6 +22,7 @@ FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "pairrank-fig5": pairrank.fig5,
     "pairrank-fig6": pairrank.fig6,
     "pairrank-fig7": pairrank.fig7,
+    "off-policy": off_policy_bench,
 }
 
 

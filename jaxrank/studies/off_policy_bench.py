@@ -1,0 +1,171 @@
+"""Which off-policy estimator for which users? Every estimator against the exact value, which a simulator knows.
+
+Worlds are click models; logs come from ε-greedy around the production list, the target is a Plackett–Luce ranker that
+knows the attraction. Many logs of each size give the bias and the spread of each estimator. A doubly robust estimator
+and the direct method need predictions, and ``position_ips`` needs χ: all take them from the position-based model with
+the world's attraction and its mean examination of random lists, which is right in the position-based world only.
+"""
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxrank.click_models import PositionBasedModel
+from jaxrank.core.pytrees import over_instances
+from jaxrank.core.types import Array, Key
+from jaxrank.learning import off_policy
+from jaxrank.output.plotting import legend_below, panels, plain_ticks, styles
+from jaxrank.output.report import Report
+from jaxrank.output.tables import markdown
+from jaxrank.studies.papers.figure import FigureRequest, queries
+
+if TYPE_CHECKING:
+    import xarray
+
+ESTIMATORS: dict[str, dict[str, Any]] = {
+    "IPS": {"estimator": "ips"},
+    "cascade IPS": {"estimator": "cascade_ips"},
+    "cascade IPS, normalised": {"estimator": "cascade_ips", "self_normalized": True},
+    "independent IPS": {"estimator": "independent_ips"},
+    "position-based IPS": {"estimator": "position_ips"},
+    "direct": {"estimator": "direct"},
+    "doubly robust": {"estimator": "doubly_robust"},
+    "cascade DR": {"estimator": "cascade_dr"},
+}
+MODELS = ("cm", "dcm", "pbm", "ubm", "dbn", "ccm")
+_AT_ONCE = 16  # logs
+
+
+class _Size(NamedTuple):
+    models: tuple[str, ...]
+    num_queries: int
+    num_logs: int
+    sessions: tuple[int, ...]
+    epsilons: tuple[float, ...]  # of the logger: the smaller, the further it is from the target
+    list_sizes: tuple[int, ...]
+
+
+_SIZES = {
+    "smoke": _Size(("cm", "pbm"), 2, 20, (50,), (0.8,), (2,)),
+    "laptop": _Size(MODELS, 5, 500, (100, 1_000), (0.9, 0.5), (3, 5)),
+    "paper": _Size(MODELS, 10, 1_000, (100, 1_000, 10_000), (0.9, 0.5, 0.2), (3, 5)),
+}
+
+
+def off_policy_bench(request: FigureRequest) -> Report:
+    """Bias, spread and root mean squared error of off-policy estimators, by click model, log and list size."""
+    import xarray
+
+    started, size = time.time(), _SIZES[request.scale]
+    cells = {}
+    for model in size.models:
+        for K in size.list_sizes:
+            for epsilon in size.epsilons:
+                world = queries(request, model, size.num_queries)
+                for sessions in size.sessions:
+                    cells[model, K, epsilon, sessions] = _errors(world, K, epsilon, sessions, size.num_logs)
+    shape = (len(size.models), len(size.list_sizes), len(size.epsilons), len(size.sessions))
+    errors = np.reshape(list(cells.values()), (*shape, len(ESTIMATORS), size.num_logs))
+    coords = {
+        "click_model": list(size.models),
+        "list_size": list(size.list_sizes),
+        "epsilon": list(size.epsilons),
+        "sessions": list(size.sessions),
+        "estimator": list(ESTIMATORS),
+    }
+    result = xarray.Dataset({"error": ((*coords, "log"), errors)}, coords)
+    result["bias"] = result["error"].mean("log")
+    result["bias_error"] = result["error"].std("log", ddof=1) / np.sqrt(size.num_logs)
+    result["rmse"] = np.sqrt((result["error"] ** 2).mean("log"))
+    result.attrs |= {"data": request.world, "scale": request.scale, "wall_time_seconds": time.time() - started}
+    return Report(result, _picture(result), _table(result, size))
+
+
+def _errors(world: Any, list_size: int, epsilon: float, sessions: int, num_logs: int) -> np.ndarray:
+    """[estimators, logs]: estimates less the exact value, relative to it."""
+    attraction = jnp.asarray(world.attraction)
+    L = attraction.shape[-1]
+    spread = jnp.std(attraction, axis=-1, keepdims=True)
+    target = off_policy.PlackettLuce(2 * (attraction - attraction.mean(axis=-1, keepdims=True)) / spread, list_size)
+    production = jnp.broadcast_to(-jnp.arange(L, dtype=float), attraction.shape)
+    logger = off_policy.EpsilonGreedy(production, epsilon, list_size)
+    examination = _examination(world, L, list_size)
+    prediction = PositionBasedModel(attraction, examination)
+    exact = off_policy.expected_clicks(world, target)
+    found = _estimates(
+        jax.random.split(jax.random.key(0), num_logs), world, logger, target, examination, prediction, sessions
+    )
+    return np.asarray((found - exact) / exact, np.float64).T
+
+
+@partial(jax.jit, static_argnames="sessions")
+def _estimates(
+    keys: Key, world: Any, logger: Any, target: Any, examination: Array, prediction: Any, sessions: int
+) -> Array:
+    needs = {"position_ips": {"examination": examination}}
+    needs |= {name: {"click_model": prediction} for name in ("direct", "doubly_robust", "cascade_dr")}
+
+    def of_log(key: Key) -> Array:
+        log = off_policy.simulate_log(key, world, logger, num_sessions=sessions)
+        values = [
+            off_policy.estimate_value(log, target, **options, **needs.get(options["estimator"], {}))[0]
+            for options in ESTIMATORS.values()
+        ]
+        return jnp.stack(values)
+
+    return jax.lax.map(of_log, keys, batch_size=min(_AT_ONCE, keys.shape[0]))
+
+
+def _examination(world: Any, num_items: int, list_size: int) -> Array:
+    """float[K]: the mean examination of random lists over all queries."""
+    keys = jax.random.split(jax.random.key(1), 200)
+    lists = jax.vmap(lambda key: jax.random.permutation(key, num_items)[:list_size].astype(jnp.int32))(keys)
+    mean = over_instances(lambda one: jax.vmap(one.examination_probability)(lists).mean(axis=0), world)
+    return jnp.clip(mean.reshape(-1, list_size).mean(axis=0), 1e-3, 1)
+
+
+def _picture(result: "xarray.Dataset") -> Any:
+    """Root mean squared error against the sessions or, of a single size, as points: a panel for each click model."""
+    looks = styles(ESTIMATORS)
+    figure, axes = panels(result.sizes["click_model"], columns=3)
+    chosen = result["rmse"].isel(list_size=-1, epsilon=-1)
+    entries = {}
+    for ax, model in zip(axes, result["click_model"].values, strict=True):
+        for name in ESTIMATORS:
+            line = chosen.sel(click_model=model, estimator=name)
+            (entries[name],) = ax.plot(line["sessions"], line, **looks[name])
+        ax.set(xscale="log", yscale="log", title=str(model).upper(), xlabel="Sessions", ylabel="Relative RMSE")
+        plain_ticks(ax.yaxis)
+    legend_below(figure, entries)
+    return figure
+
+
+def _table(result: "xarray.Dataset", size: _Size) -> str:
+    """Relative bias and error at the largest log, the longest list and the furthest logger; the best of each world."""
+    chosen = result.isel(list_size=-1, epsilon=-1, sessions=-1)
+    rows, lines = [], []
+    for name in ESTIMATORS:
+        cells = []
+        for model in size.models:
+            one = chosen.sel(estimator=name, click_model=model)
+            biased = abs(float(one["bias"])) > 3 * float(one["bias_error"]) + 1e-6
+            cells.append(f"{float(one['bias']):+.3f}{' *' if biased else ''}, {float(one['rmse']):.3f}")
+        rows.append([name, *cells])
+    for model in size.models:
+        rmse = chosen["rmse"].sel(click_model=model)
+        best = [str(rmse["estimator"].values[i]) for i in np.argsort(rmse.values, kind="stable")[:2]]
+        lines.append(f"- {model.upper()}: {best[0]} ({float(rmse.sel(estimator=best[0])):.3f}), then {best[1]}.")
+    last = f"{size.sessions[-1]:,} sessions, K = {size.list_sizes[-1]}, ε = {size.epsilons[-1]}, {size.num_logs:,} logs"
+    return "\n\n".join(
+        [
+            f"Errors relative to the exact value ({last}): bias, root mean squared error. * is a bias of more than "
+            "three standard errors.",
+            markdown(["estimator", *(model.upper() for model in size.models)], rows),
+            "Lowest root mean squared error:",
+            "\n".join(lines),
+        ]
+    )
