@@ -236,6 +236,12 @@ def parser() -> argparse.ArgumentParser:
     )
     reproduce.add_argument("--data", metavar="PATH", help="real queries; without it, synthetic ones")
     reproduce.add_argument("--bound", action="store_true", help="draw the theorem's bound too, where there is one")
+    _add_list(
+        reproduce, "--seeds", metavar="N", help="repetitions, instead of the scale's; POLICY=N for one of the policies"
+    )
+    reproduce.add_argument(
+        "--checkpoint", type=Path, metavar="FOLDER", help="save runs there; the same command again continues them"
+    )
     reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
     _add_force(reproduce)
     _add_format(reproduce)

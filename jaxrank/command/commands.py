@@ -284,9 +284,16 @@ def plot(options: argparse.Namespace) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    with renamed({"scale": "--scale", "figure": "FIGURE"}):
+    with renamed({"scale": "--scale", "figure": "FIGURE", "seeds": "--seeds"}):
         request = papers.FigureRequest(
-            options.scale, options.data, options.out, options.bound, not options.quiet, options.format
+            options.scale,
+            options.data,
+            options.out,
+            options.bound,
+            not options.quiet,
+            options.format,
+            options.checkpoint,
+            tuple(options.seeds or ()),
         )
         for figure in options.figure:
             choice("figure", figure, papers.FIGURES)
@@ -295,7 +302,7 @@ def reproduce(options: argparse.Namespace) -> None:
     options.claim(options.out)
     for figure in options.figure:
         print(f"{figure} at {request.scale} scale, {request.world}")
-        with renamed({"data": "--data", "out": "--out"}):
+        with renamed({"data": "--data", "out": "--out", "seeds": "--seeds", "bound": "--bound"}):
             print(papers.reproduce(figure, request).table)
         _keep_only(files[figure], ("nc", "md", request.format))
         print(f"wrote {options.out / figure}.nc, .{request.format} and .md")

@@ -50,6 +50,22 @@ def independent_pairs(listed: Array, clicks: Array, shown: Array) -> Array:
     return (x[:, 0] - x[:, 1]) * sign[:, None]
 
 
+def matched_pairs(words: Array, listed: Array, clicks: Array, shown: Array) -> Array:
+    """float[K/2, d]: x_clicked − x_unclicked of clicked and unclicked documents in random order, one with one.
+
+    The order of each kind is that of ``words`` uint32[K], smaller ones first; 0 where a kind has no document left.
+    """
+    n, read = clicks.shape[0] // 2, examined(clicks, shown)
+
+    def in_random_order(chosen: Array) -> tuple[Array, Array]:
+        order = jnp.lexsort((words, ~chosen))[:n]
+        return listed[order], chosen[order]
+
+    clicked, is_clicked = in_random_order(read & clicks)
+    unclicked, is_unclicked = in_random_order(read & ~clicks)
+    return (clicked - unclicked) * (is_clicked & is_unclicked)[:, None]
+
+
 def widths(features: Array, m_inverse: Array) -> Array:
     """float[L, L]: ‖x_ij‖² in the norm of M⁻¹, computed without the differences x_ij."""
     g = features @ m_inverse @ features.T

@@ -1,8 +1,9 @@
 """PairRank's estimate θ̂ and its confidence matrix M, after every step and at a bounded cost (eq. 1, lines 9 and 10).
 
 Eq. 1 is the loss of a logistic regression on all pairs x_ij so far, with i the clicked document and at most n pairs a
-step: Σ log(1 + exp(−x_ijᵀθ)) + λ/2·‖θ‖². Its minimiser is θ̂, and M = λI + Σ x_ij x_ijᵀ. Minimising it from scratch at
-every step would take many passes over all pairs. Instead:
+step: Σ log(1 + exp(−x_ijᵀθ)) + λ/2·‖θ‖². Its minimiser is θ̂, and M = λI + Σ x_ij x_ijᵀ. The released code minimises
+the mean of the losses plus λ·‖θ‖² instead: eq. 1 with the ridge 2λ·(the number of pairs so far) in the place of λ.
+Minimising from scratch at every step would take many passes over all pairs. Instead:
 
 - Most steps replace the pairs up to an earlier step, the anchor, by their second-order expansion around the anchor's θ:
   by a gradient and a Hessian. The pairs since then are taken as they are. Newton's method minimises the sum of both,
@@ -16,7 +17,8 @@ every step would take many passes over all pairs. Instead:
   how fast Newton's method converges.
 - Newton's steps are damped, so that they never increase the loss (Sun and Tran-Dinh, Math. Programming 2019, for losses
   like the logistic one): a step that changes the logit of a pair by r at most is shortened to log(1 + r)/r of its
-  length. Their linear systems are solved by conjugate gradients.
+  length. Their linear systems are solved by conjugate gradients, preconditioned by M⁻¹, or by the Hessian's diagonal if
+  the ridge grows, for the Hessian is then far from M but close to a multiple of the identity.
 - Memory does not grow with the number of steps. The pairs of the last ``window`` steps are stored. An older pair is
   replaced by its second-order expansion around the θ̂ of the step in which it leaves the window, ``window`` steps after
   it was observed. So θ̂ is that of eq. 1 for the first ``window`` steps and close to it after.
@@ -24,6 +26,7 @@ every step would take many passes over all pairs. Instead:
   removes the rounding errors of M⁻¹. Nothing is factored: products of matrices run batched on any device.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -44,7 +47,7 @@ class PairwiseEstimate(NamedTuple):
     m_inverse: Array  # float[d, d], M⁻¹
     log_det: Array  # float[], log(det M / det λI)
     anchor: Array  # float[d], the θ of the anchor
-    gradient: Array  # float[d], of eq. 1 at the anchor, over the pairs up to it
+    gradient: Array  # float[d], of the losses at the anchor, over the pairs up to it
     hessian: Array  # float[d, d], likewise
     recent: Array  # float[64·n, d], the pairs since the anchor
     recent_hessian: Array  # float[d, d], their Hessian, each pair's at the θ̂ before its step
@@ -52,6 +55,7 @@ class PairwiseEstimate(NamedTuple):
     leaving: Array  # float[n, d], the rows of ``pairs`` that the next step replaces
     old_hessian: Array  # float[d, d], H of all older pairs, whose part of eq. 1 is ½·θᵀHθ − slopeᵀθ
     old_slope: Array  # float[d], their slope
+    num_pairs: Array  # int32[], the number of pairs so far
 
 
 def initial_estimate(num_features: int, num_pairs: int, window: int, regularization: Array) -> PairwiseEstimate:
@@ -61,7 +65,7 @@ def initial_estimate(num_features: int, num_pairs: int, window: int, regularizat
       num_features: d.
       num_pairs: n, the most pairs of a step.
       window: the number of steps whose pairs are stored; rounded up to a multiple of 64.
-      regularization: λ.
+      regularization: λ of M.
     """
     d, eye = num_features, jnp.eye(num_features)
     return PairwiseEstimate(
@@ -71,24 +75,39 @@ def initial_estimate(num_features: int, num_pairs: int, window: int, regularizat
         log_det=jnp.zeros(()),
         anchor=jnp.zeros(d),
         gradient=jnp.zeros(d),
-        hessian=regularization * eye,
+        hessian=jnp.zeros((d, d)),
         recent=jnp.zeros((_SPAN * num_pairs, d)),
         recent_hessian=jnp.zeros((d, d)),
         pairs=jnp.zeros((-(-window // _SPAN) * _SPAN * num_pairs, d)),
         leaving=jnp.zeros((num_pairs, d)),
         old_hessian=jnp.zeros((d, d)),
         old_slope=jnp.zeros(d),
+        num_pairs=jnp.int32(0),
     )
 
 
-def add_pairs(estimate: PairwiseEstimate, pairs: Array, step: Array, regularization: Array) -> PairwiseEstimate:
-    """The estimate after a step with the pairs float[n, d]; ``step`` counts 1, 2, …, the same in every lane."""
-    estimate = _add_to_window(estimate, pairs, step)
+def add_pairs(
+    estimate: PairwiseEstimate, pairs: Array, step: Array, regularization: Array, loss: str
+) -> PairwiseEstimate:
+    """The estimate after a step with the pairs float[n, d].
+
+    Args:
+      estimate: the one before the step.
+      pairs: the step's pairs. Of two documents with the same features there is none.
+      step: 1, 2, …, the same in every lane.
+      regularization: λ of eq. 1, or of the mean loss.
+      loss: "sum" or "mean".
+    """
+    num_pairs = estimate.num_pairs + jnp.sum(jnp.any(pairs != 0, axis=1), dtype=jnp.int32)
+    ridge = 2 * regularization * num_pairs if loss == "mean" else regularization
+    estimate = _add_to_window(estimate._replace(num_pairs=num_pairs), pairs, step)
     estimate = _add_to_m(estimate, pairs)
     estimate = _add_to_recent(estimate, pairs, step)
     # As the step is the same in every lane, this stays a branch under vmap.
     solution = jax.lax.cond(
-        _due(step, 6, _SPAN), lambda: _move_anchor(estimate, step, regularization), lambda: _follow(estimate)
+        _due(step, 6, _SPAN),
+        lambda: _move_anchor(estimate, step, ridge, loss),
+        lambda: _follow(estimate, ridge, loss),
     )
     return estimate._replace(**solution._asdict())
 
@@ -136,26 +155,26 @@ class _Solution(NamedTuple):
     recent_hessian: Array
 
 
-def _follow(estimate: PairwiseEstimate) -> _Solution:
+def _follow(estimate: PairwiseEstimate, ridge: Array, loss: str) -> _Solution:
     """Newton's method on the expansion around the anchor plus the pairs since then."""
-    recent, hessian = estimate.recent, estimate.hessian + estimate.recent_hessian
+    recent, hessian = estimate.recent, _ridged(estimate.hessian + estimate.recent_hessian, ridge)
+    precondition = _preconditioner(hessian, estimate.m_inverse, loss)
 
     def newton(_: Array, theta: Array) -> Array:
         wrong = jax.nn.sigmoid(-(recent @ theta))
-        gradient = estimate.gradient + estimate.hessian @ (theta - estimate.anchor) - wrong @ recent
-        change = _solve(hessian, estimate.m_inverse, -gradient, *_BETWEEN)
+        gradient = estimate.gradient + estimate.hessian @ (theta - estimate.anchor) + ridge * theta - wrong @ recent
+        change = _solve(hessian, precondition, -gradient, *_BETWEEN)
         return theta + _damping(jnp.max(jnp.abs(recent @ change))) * change
 
     theta = jax.lax.fori_loop(0, 2, newton, estimate.theta)
     return _Solution(theta, *(getattr(estimate, name) for name in _Solution._fields[1:]))
 
 
-def _move_anchor(estimate: PairwiseEstimate, step: Array, regularization: Array) -> _Solution:
+def _move_anchor(estimate: PairwiseEstimate, step: Array, ridge: Array, loss: str) -> _Solution:
     """Newton's method on eq. 1 itself. The new anchor is the θ before its last step."""
     span = estimate.recent.shape[0]  # rows
     num_filled = jnp.minimum(step // _SPAN + 1, estimate.pairs.shape[0] // span)
     eye = jnp.eye(estimate.theta.shape[0])
-    old_hessian = estimate.old_hessian + regularization * eye
     anew = _due(step, 5, 256)
 
     def over_pairs(add: Any, first: Array) -> Array:
@@ -165,11 +184,11 @@ def _move_anchor(estimate: PairwiseEstimate, step: Array, regularization: Array)
         )
 
     def hessian_at(theta: Array) -> Array:
-        return over_pairs(lambda total, x: total + _gram(x, _curvature(x @ theta)), old_hessian)
+        return over_pairs(lambda total, x: total + _gram(x, _curvature(x @ theta)), estimate.old_hessian)
 
     def gradient_at(theta: Array) -> Array:
         return over_pairs(
-            lambda total, x: total - jax.nn.sigmoid(-(x @ theta)) @ x, old_hessian @ theta - estimate.old_slope
+            lambda total, x: total - jax.nn.sigmoid(-(x @ theta)) @ x, estimate.old_hessian @ theta - estimate.old_slope
         )
 
     def largest_logit(change: Array) -> Array:
@@ -186,7 +205,9 @@ def _move_anchor(estimate: PairwiseEstimate, step: Array, regularization: Array)
         recompute = anew & ((number == 0) | (step < 4 * _SPAN))
         hessian = jax.lax.cond(recompute, lambda: hessian_at(theta), lambda: hessian)
         gradient = gradient_at(theta)
-        change = _solve(hessian, m_inverse, -gradient, *_AT_ANCHORS)
+        ridged = _ridged(hessian, ridge)
+        precondition = _preconditioner(ridged, m_inverse, loss)
+        change = _solve(ridged, precondition, -gradient - ridge * theta, *_AT_ANCHORS)
         return theta + _damping(largest_logit(change)) * change, theta, gradient, hessian
 
     first = (estimate.theta, estimate.anchor, estimate.gradient, estimate.hessian + estimate.recent_hessian)
@@ -214,16 +235,33 @@ def _gram(rows: Array, weights: Array) -> Array:
     return (rows * weights[:, None]).T @ rows
 
 
+def _ridged(hessian: Array, ridge: Array) -> Array:
+    return hessian + ridge * jnp.eye(hessian.shape[0])
+
+
+def _preconditioner(hessian: Array, m_inverse: Array, loss: str) -> Callable[[Array], Array]:
+    """A cheap approximation of H⁻¹·v.
+
+    M⁻¹ removes most of the Hessian's spread, for H is M with every pair weighted by its curvature; with a ridge that
+    grows, the ridge is most of H, and so of its diagonal.
+    """
+    if loss == "sum":
+        return lambda v: m_inverse @ v
+    diagonal = jnp.diagonal(hessian)
+    return lambda v: v / jnp.where(diagonal > 0, diagonal, 1)
+
+
 def _damping(reach: Array) -> Array:
     """log(1 + r)/r, which is 1 at r = 0."""
     return jnp.where(reach > 1e-4, jnp.log1p(reach) / jnp.maximum(reach, 1e-4), 1)
 
 
-def _solve(hessian: Array, m_inverse: Array, target: Array, max_iterations: int, tolerance: float) -> Array:
+def _solve(
+    hessian: Array, precondition: Callable[[Array], Array], target: Array, max_iterations: int, tolerance: float
+) -> Array:
     """float[d]: H⁻¹·target by conjugate gradients, until the residual is ``tolerance`` times the target.
 
-    M⁻¹ is the preconditioner and gives the norm of the residual: H is M with every pair weighted by its curvature, so
-    M⁻¹ removes most of its spread.
+    The preconditioner gives the norm of the residual.
     """
 
     def ratio(above: Array, below: Array) -> Array:
@@ -238,11 +276,11 @@ def _solve(hessian: Array, m_inverse: Array, target: Array, max_iterations: int,
         bent = hessian @ direction
         length = ratio(product, direction @ bent)
         residual = residual - length * bent
-        towards = m_inverse @ residual
+        towards = precondition(residual)
         new = residual @ towards
         return number + 1, solution + length * direction, residual, towards + ratio(new, product) * direction, new
 
-    first = m_inverse @ target
+    first = precondition(target)
     whole = target @ first
     start = (jnp.int32(0), jnp.zeros_like(target), target, first, whole)
     return jax.lax.while_loop(continues, iterate, start)[1]

@@ -10,7 +10,7 @@ Where the paper leaves a choice:
   which is what the section's parities say under line 5's numbering. The pass of lines 20–24 ends with position K: its
   item changes places with the highest item below K that was found more attractive.
 - A list whose pairs are all certain is not settled: lines 13–19 continue to count, and a pair may become uncertain
-  again.
+  again. Lemma 7 needs the statistics of a certain pair to stand still; ``freeze_certain`` stops counting there.
 - Doubling trick (Sec. 4.3): after step n the base list becomes R₀ again and n doubles; the statistics are kept.
 """
 
@@ -60,6 +60,8 @@ class BubbleRank:
       delta: δ, in (0, 1). By default n⁻⁴ for the horizon n, as in the paper's experiments.
       horizon: n, at least the number of steps of the run, which it is by default.
       doubling: the doubling trick for an unknown horizon; ``horizon`` is then the first guess, and must be given.
+      freeze_certain: do not count further clicks on a pair once one of its items was found more attractive, as Lemma 7
+        assumes. By default lines 13–19 count on, as printed.
     """
 
     per_item: ClassVar[bool] = True
@@ -67,6 +69,7 @@ class BubbleRank:
     delta: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
     doubling: bool = static(default=False)
+    freeze_certain: bool = static(default=False)
 
     def _validate(self) -> None:
         if self.doubling and self.horizon is None:
@@ -103,6 +106,8 @@ class BubbleRank:
 
         # Lines 12–19, for the pairs of this step, in the order of the base list.
         z = jnp.where(exchanged[:-1], c[1:] - c[:-1], c[:-1] - c[1:]) * _paired(query)
+        if self.freeze_certain:
+            z = jnp.where(_certain(jnp.abs(beliefs.s), beliefs.n, log_inverse_delta), 0, z)
         beliefs = beliefs._replace(s=beliefs.s + z, n=beliefs.n + jnp.abs(z))
         if query.num_items > K:  # Sec. 4.3: the item that is not displayed gets feedback 0
             z_last = jnp.where(exchanged[-1], -c[-1], c[-1]) * _last_is_free(query)

@@ -6,10 +6,12 @@ which item e was observed, and its clicks in these steps, and show the K items o
 
 Where the papers leave a choice:
 
-- The index at step t uses log t. There are no initial steps that show every item once. Instead, items that were never
-  observed have an infinite index. Ties are always broken at random.
+- The index at step t uses log t. By default there are no initial steps that show every item once. Instead, items that
+  were never observed have an infinite index. Ties are always broken at random.
 - CascadeKL-UCB's level log t + 3·log log t is negative at t = 1 and 2, and clipped to 0 there.
 - The cascade model has at most one click. With several clicks, ``feedback`` says how far the user has read.
+- The program that drew BatchRank's figures (PyClickLambdas) has the level log t, with t from 0, L initial steps and, in
+  that benchmark, feedback down to the last click: ``CascadeKLUCB(level="log", initial="each", feedback="last")``.
 - CascadeTS starts from Beta(1, 1) and needs no special treatment of items that were never observed.
 - dcmKL-UCB knows the order of the positions by termination probability; here that is their order in the list.
 """
@@ -65,7 +67,7 @@ class _CascadingBandit:
 class _Cascade(_CascadingBandit):
     """The option that the policies for the cascade model share."""
 
-    feedback: str = static(default="first", choices=("first", "last"))
+    feedback: str = static(default="first", choices=("first", "last", "full"))
 
 
 @pytree
@@ -76,13 +78,24 @@ class CascadeKLUCB(_Cascade):
     which e was observed: at the click or above it, or anywhere if there was none.
 
     Args:
-      feedback: with several clicks, items down to the "first" or to the "last" are observed.
+      feedback: with several clicks, items down to the "first" or to the "last" are observed; "full" observes the whole
+        list always.
+      level: "loglog" for log t + 3·log log t, or "log" for log t, as in released code.
+      initial: "unseen" shows items that were never observed first; "each" shows item t at the top of the list of
+        step t ≤ L, the others below in random order, as in released code.
 
     Reference: Kveton, Szepesvári, Wen, Ashkan: Cascading bandits: learning to rank in the cascade model. ICML 2015.
     """
 
+    level: str = static(default="loglog", choices=("loglog", "log"))
+    initial: str = static(default="unseen", choices=("unseen", "each"))
+
     def _index(self, state: CascadeState, step: Array) -> Array:
-        return kl_ucb(state.clicks, state.observed, step)
+        index = kl_ucb(state.clicks, state.observed, step, self.level)
+        if self.initial == "unseen":
+            return index
+        items = jnp.arange(1, index.shape[0] + 1)
+        return jnp.where(step > index.shape[0], index, jnp.equal(items, step).astype(index.dtype))
 
 
 @pytree
@@ -90,7 +103,8 @@ class CascadeUCB1(_Cascade):
     """CascadeUCB1: as CascadeKL-UCB, with U_t(e) = ŵ + sqrt(1.5·log t / T_e).
 
     Args:
-      feedback: with several clicks, items down to the "first" or to the "last" are observed.
+      feedback: with several clicks, items down to the "first" or to the "last" are observed; "full" observes the whole
+        list always.
 
     Reference: Kveton, Szepesvári, Wen, Ashkan: Cascading bandits: learning to rank in the cascade model. ICML 2015.
     """
@@ -104,7 +118,8 @@ class CascadeTS(_Cascade):
     """CascadeTS: Thompson sampling, θ_e ~ Beta(1 + clicks, 1 + T_e − clicks), with CascadeKL-UCB's observations.
 
     Args:
-      feedback: with several clicks, items down to the "first" or to the "last" are observed.
+      feedback: with several clicks, items down to the "first" or to the "last" are observed; "full" observes the whole
+        list always.
 
     Reference: Zhong, Cheung, Tan: Thompson sampling algorithms for cascading bandits. JMLR 22, 2021 (CTS there).
     """
@@ -130,7 +145,9 @@ class DCMKLUCB(_CascadingBandit):
 
 
 def _observed(clicks: Array, feedback: str) -> Array:
-    """bool[K]: positions down to and including the first or the last click; all if there is none."""
+    """bool[K]: positions down to and including the first or the last click; all if there is none, or always."""
+    if feedback == "full":
+        return jnp.ones_like(clicks)
     if feedback == "first":
         return ~any_above(clicks)
     clicked_from_here = clicks[::-1] | any_above(clicks[::-1])
@@ -142,12 +159,15 @@ def beta_posterior(key: Key, state: CascadeState) -> Array:
     return beta(key, 1.0 + state.clicks, 1.0 + state.observed - state.clicks)
 
 
-def kl_ucb(successes: Array, trials: Array, step: Array) -> Array:
-    """max{q ≥ ŵ : trials·KL(ŵ ‖ q) ≤ log t + 3·log log t}, ŵ = successes / trials; infinite without trials."""
+def kl_ucb(successes: Array, trials: Array, step: Array, level: str = "loglog") -> Array:
+    """max{q ≥ ŵ : trials·KL(ŵ ‖ q) ≤ log t + 3·log log t}, ŵ = successes / trials; infinite without trials.
+
+    With the level "log" instead of "loglog", log t is the limit.
+    """
     log_t = jnp.log(step.astype(float))
-    level = jnp.maximum(log_t + 3 * jnp.log(log_t), 0)
+    limit = jnp.maximum(log_t + 3 * jnp.log(log_t), 0) if level == "loglog" else log_t
     n = jnp.maximum(trials, 1)
-    return jnp.where(trials > 0, kl_upper(successes / n, level / n), jnp.inf)
+    return jnp.where(trials > 0, kl_upper(successes / n, limit / n), jnp.inf)
 
 
 def ucb1(successes: Array, trials: Array, step: Array, width: float) -> Array:

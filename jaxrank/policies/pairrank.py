@@ -12,9 +12,18 @@ Where the paper leaves a choice:
 
 - Feedback: users are taken to examine positions down to one below the last click. The pairs are those of the disjoint
   neighbouring positions (1, 2), (3, 4), … of which exactly one was clicked; padding forms no pairs.
-- α is a constant by default, 0.1 as in the released code. Lemma 1's α_t has the factor k_μ/c_μ, which for features in
-  [0, 1]^d is of the order of exp(√d): with it no pair ever becomes certain in practice.
+- α is a constant by default. Lemma 1's α_t has the factor k_μ/c_μ, which for features in [0, 1]^d is of the order of
+  exp(√d): with it no pair ever becomes certain in practice.
 - θ̂ is the minimiser of eq. 1 over all pairs so far, up to the approximations that ``_pairwise_estimate`` explains.
+
+The released code (yilingjia/PairRank) differs from print; ``PairRank.released()`` is what it does by default:
+
+- θ̂ minimises the mean of the losses plus λ‖θ‖², so that the weight of λ grows with the number of pairs, and M starts
+  from the same λI. λ is 0.5, and 0.1 in the example of its README.
+- α is the constant 0.01, and 0.1 in that example.
+- Independent pairs are not those of neighbouring positions: the clicked and the examined but unclicked documents of a
+  list are each put in random order and matched one with one. An option of it takes all such pairs instead.
+- Its users may stop at every document that they view, clicked or not: ``graded_user(…, stop="view")``.
 """
 
 from typing import Any, NamedTuple
@@ -31,6 +40,7 @@ from jaxrank.policies._blocks import (
     certain_orders,
     conservative_list,
     independent_pairs,
+    matched_pairs,
     shuffled_blocks,
     widths,
 )
@@ -51,9 +61,11 @@ class PairRank:
         blocks (PairRank_C): each position gets, uniformly chosen, a document with no certain predecessor left.
       confidence: "constant" for ``alpha``, "lemma1" for α_t of Lemma 1.
       alpha: the constant α.
-      regularization: λ. The released code minimises the mean of the losses plus 0.1·‖θ‖², which is λ = 0.2 times the
-        number of pairs so far. Of the constants 0.1, 1, 10 and 100, 10 had the best cNDCG in 600 steps on a sample of
-        MSLR-WEB.
+      regularization: λ.
+      confidence_regularization: λ of M, which is ``regularization`` by default.
+      loss: "sum" minimises Σ log(1 + exp(−x_ijᵀθ)) + λ/2·‖θ‖² over all pairs so far (eq. 1), "mean" their mean loss
+        plus λ·‖θ‖², as released, which is eq. 1 with 2λ times the number of pairs in the place of λ.
+      pairs: "neighbours" at disjoint positions, or "matched" at random, as released.
       delta: δ₁ of Lemma 1; 1/T by default (Theorem 1).
       norm_bound: Q of Lemma 1, an upper bound on ‖θ‖. Its R is 1/2, and ‖x_ij‖ ≤ √d.
       window: the number of steps whose pairs are stored, K/2·d numbers for each step; rounded up to a multiple of 64.
@@ -67,16 +79,25 @@ class PairRank:
     confidence: str = static(default="constant", choices=("constant", "lemma1"))
     alpha: Any = array(ndim=0, check=positive, default=0.1)
     regularization: Any = array(ndim=0, check=positive, default=10.0)
+    confidence_regularization: Any = array(ndim=0, check=positive, default=None)
+    loss: str = static(default="sum", choices=("sum", "mean"))
+    pairs: str = static(default="neighbours", choices=("neighbours", "matched"))
     delta: Any = array(ndim=0, check=open_probability, default=None)
     norm_bound: Any = array(ndim=0, check=positive, default=1.0)
     window: int = static(default=2048, minimum=1)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
 
+    @classmethod
+    def released(cls, **options: Any) -> "PairRank":
+        """PairRank as in the released code with its default hyper-parameters, unless ``options`` say otherwise."""
+        own: dict[str, Any] = {"loss": "mean", "pairs": "matched", "alpha": 0.01, "regularization": 0.5}
+        return cls(**own | options)
+
     def init(self, key: Key, query: Query) -> PairRankState:
         d = documents(query, self)[0].shape[1]
         if query.list_size < 2:
             raise ValueError(f"PairRank needs lists of at least 2 positions, for pairs; got {query.list_size}")
-        return PairRankState(initial_estimate(d, query.list_size // 2, self.window, self.regularization))  # line 1
+        return PairRankState(initial_estimate(d, query.list_size // 2, self.window, self._m_regularization()))  # line 1
 
     def rank(self, key: Key, state: PairRankState, query: Query) -> Array:
         conservative, K = self.exploration == "conservative", query.list_size
@@ -95,8 +116,14 @@ class PairRank:
 
     def update(self, key: Key, state: PairRankState, query: Query, ranking: Array, clicks: Array) -> PairRankState:
         features, mask = documents(query, self)
-        pairs = independent_pairs(features[ranking], clicks, mask[ranking])  # lines 7–8
-        return PairRankState(add_pairs(state.estimate, pairs, query.step, self.regularization))  # lines 9–10
+        if self.pairs == "neighbours":
+            pairs = independent_pairs(features[ranking], clicks, mask[ranking])  # lines 7–8
+        else:
+            words = jax.random.bits(key, ranking.shape, jnp.uint32)
+            pairs = matched_pairs(words, features[ranking], clicks, mask[ranking])
+        return PairRankState(
+            add_pairs(state.estimate, pairs, query.step, self.regularization, self.loss)  # lines 9–10
+        )
 
     def score(self, state: PairRankState, features: Array) -> Array:
         """float[...]: scores of documents [..., d], for probes."""
@@ -124,4 +151,7 @@ class PairRank:
             raise ValueError("PairRank.horizon must be given outside of simulate, which knows it; got None")
         delta = 1 / self.horizon if self.delta is None else self.delta
         noise = jnp.sqrt(0.25 * (state.estimate.log_det - 2 * jnp.log(delta)))
-        return 2 * steepest / flattest * (noise + jnp.sqrt(self.regularization) * self.norm_bound)
+        return 2 * steepest / flattest * (noise + jnp.sqrt(self._m_regularization()) * self.norm_bound)
+
+    def _m_regularization(self) -> Array:
+        return self.regularization if self.confidence_regularization is None else self.confidence_regularization

@@ -9,7 +9,8 @@ Where the paper leaves a choice:
 - Its "arbitrary document" that replaces a proposal is drawn uniformly from those not shown above k.
 - Exp3 is that of Auer et al. (SIAM Journal on Computing, 2002), with γ from Corollary 3.2 for a reward of at most T.
   Weights are kept as logarithms relative to the largest weight of the position, so that they neither overflow nor stop
-  changing for lack of precision.
+  changing for lack of precision. The program that drew BatchRank's figures (PyClickLambdas) learns from losses
+  1 − r instead, and mixes no uniform distribution into p: ``RankedExp3(estimates="losses")``.
 - UCB1 is that of Auer, Cesa-Bianchi and Fischer (Machine Learning, 2002), ŵ + sqrt(2·log t / n). KL-UCB has the level
   of CascadeKL-UCB, log t + 3·log log t. Both first propose every item once, and break ties at random.
 - A list does not show a proposal that was replaced. So the proposals for step t + 1 are drawn at the end of step t and
@@ -25,7 +26,7 @@ import jax.numpy as jnp
 from jaxrank.core.batching import lane_vector
 from jaxrank.core.checks import open_probability, positive
 from jaxrank.core.numerics import largest
-from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.ranking import best_item
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.policies.cascade import kl_ucb, ucb1
@@ -78,17 +79,21 @@ class Exp3State(NamedTuple):
 class RankedExp3(_RankedBandits):
     """Ranked bandits with Exp3, which allows for rewards that change as the bandits above learn.
 
-    p = (1 − γ)·w / Σw + γ/L, and after reward r of the proposal i: w_i ← w_i·exp(γ·(r / p_i) / L).
+    p = (1 − γ)·w / Σw + γ/L, and after reward r of the proposal i: w_i ← w_i·exp(γ·(r / p_i) / L). With losses,
+    p = w / Σw, and w_i ← w_i·exp(−γ·(1 − r) / p_i).
 
     Args:
-      gamma: γ, in (0, 1). By default min(1, sqrt(L·log L / ((e − 1)·T))) for the horizon T.
+      gamma: γ, in (0, 1). By default min(1, sqrt(L·log L / ((e − 1)·T))) for the horizon T; with losses
+        sqrt(2·log L / (L·T)).
       horizon: T, at least the number of steps of the run, which it is by default.
+      estimates: of "rewards", or of "losses" as in released code.
 
     Reference: Radlinski, Kleinberg, Joachims: Learning diverse rankings with multi-armed bandits. ICML 2008.
     """
 
     gamma: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
+    estimates: str = static(default="rewards", choices=("rewards", "losses"))
 
     def init(self, key: Key, query: Query) -> Exp3State:
         return self._propose(key, jnp.zeros((query.list_size, query.num_items)))
@@ -96,7 +101,10 @@ class RankedExp3(_RankedBandits):
     def update(self, key: Key, state: Exp3State, query: Query, ranking: Array, clicks: Array) -> Exp3State:
         L = query.num_items
         rewards = _rewards(state.proposals, ranking, clicks)
-        gain = self._gamma(L) * (rewards / state.probability) / L
+        if self.estimates == "rewards":
+            gain = self._gamma(L) * (rewards / state.probability) / L
+        else:
+            gain = -self._gamma(L) * (~rewards / state.probability)
         return self._propose(key, state.log_weights + jnp.where(_chosen(state.proposals, L), gain[:, None], 0))
 
     def statistics(self, state: Exp3State) -> dict[str, Array]:
@@ -105,7 +113,7 @@ class RankedExp3(_RankedBandits):
 
     def _propose(self, key: Key, log_weights: Array) -> Exp3State:
         K, L = log_weights.shape
-        gamma = self._gamma(L)
+        gamma = self._gamma(L) if self.estimates == "rewards" else jnp.zeros(())  # of the uniform distribution in p
         items = range(L)
         highest = lane_vector(reduce(jnp.maximum, (log_weights[:, i] for i in items)))
         log_weights = log_weights - highest[:, None]
@@ -128,6 +136,8 @@ class RankedExp3(_RankedBandits):
         if self.horizon is None:
             raise ValueError("RankedExp3.horizon must be given outside of simulate, which fills it in; got None")
         L = jnp.asarray(num_items, float)
+        if self.estimates == "losses":
+            return jnp.sqrt(2 * jnp.log(L) / (L * self.horizon))
         return jnp.minimum(1, jnp.sqrt(L * jnp.log(L) / ((jnp.e - 1) * self.horizon)))
 
 

@@ -110,3 +110,16 @@ def test_what_is_no_click_model_is_named_in_one_line():
     ):
         with pytest.raises(ValueError, match=r"ClickBandit\." + message):
             jr.ClickBandit(model)
+
+
+def test_regret_against_attraction_is_zero_for_the_list_that_sorts_by_it():
+    """In DCM with a termination that rises, the best pairing is another list, and its regret is then negative."""
+    users = jr.DependentClickModel([0.3, 0.9, 0.6], [0.1, 0.5, 0.9])
+    by_attraction = jr.ClickBandit(users, list_size=3, reference="attraction")
+    best = jr.ClickBandit(users, list_size=3)
+    assert by_attraction.optimal_ranking.tolist() == [1, 2, 0] != best.optimal_ranking.tolist()
+    query = best.query(None, 1)
+    gap = float(best.metrics(query, by_attraction.optimal_ranking)["regret"])
+    assert gap > 0
+    assert float(by_attraction.metrics(query, by_attraction.optimal_ranking)["regret"]) == 0
+    assert float(by_attraction.metrics(query, best.optimal_ranking)["regret"]) == pytest.approx(-gap, rel=1e-5)

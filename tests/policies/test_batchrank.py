@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from driver import record, run_lanes
 from reference.batchrank import BatchRank as Reference
+from reference.batchrank import ReleasedBatchRank
 from scipy.stats import chisquare
 from worlds import MODELS, any_users, click_model
 
@@ -29,24 +30,25 @@ def draw_words(number):
     return lambda rank_key, update_key: jax.random.bits(rank_key, (number,), jnp.uint32)
 
 
-def follow(environment, horizon=HORIZON, seed=0, steps=STEPS):
+def follow(environment, horizon=HORIZON, seed=0, steps=STEPS, variant="printed"):
     """Drives both through ``steps`` steps, compares everything, and returns the statistics."""
     L, K = environment.num_items, environment.list_size
+    released = variant == "released"
     run = record(
-        BatchRank(horizon=horizon),
+        BatchRank(horizon=horizon, variant=variant),
         environment,
         steps,
         seed=seed,
-        draws=draw_words(L if L == K else L + K),
+        draws=draw_words(L if L == K or released else L + K),
         statistics=statistics,
     )
-    reference = Reference(L, K, horizon)
+    reference = (ReleasedBatchRank if released else Reference)(L, K, horizon)
     assert run.first.statistics["settled"] == reference.settled()
     for t in range(steps):
         order_words, position_words = run.draws[t][:L], run.draws[t][L:]
         if L == K:
             position_words = range(K)  # all items are shown in the random order of line 3: π may be the identity
-        ranking = reference.rank(order_words, position_words)
+        ranking = reference.rank(order_words) if released else reference.rank(order_words, position_words)
         assert ranking == run.rankings[t].tolist(), f"list at step {t + 1}"
         reference.update(ranking, run.clicks[t])
         expected = {**reference.statistics(), "settled": reference.settled()}
@@ -80,6 +82,23 @@ def test_more_items_than_positions_equal_the_reference(model, list_size):
     assert list_size == 1 or batches(stats)[-1] >= 2, "batches are split"
 
 
+@pytest.mark.parametrize("model", ["cm", "pbm"])
+@pytest.mark.parametrize("list_size", [1, 3, 8])
+def test_the_released_variant_equals_its_reference(model, list_size):
+    environment = jr.ClickBandit(any_users(model, 8, seed=2), list_size=list_size)
+    stats = follow(environment, seed=list_size, variant="released")
+    eliminated = (stats["first"] == 8).sum(axis=1)
+    assert (eliminated[-1] >= 2) == (list_size < 8) and (np.diff(eliminated) >= 0).all(), (
+        "items are eliminated for good"
+    )
+    assert stats["stage"].max() >= 2, "batches go on to their next stages"
+    number = batches(stats)
+    assert list_size < 8 or number[-1] >= 2, "batches are split"
+    assert list_size < 8 or np.diff(number).max() >= 2, "at several places at once"
+    kept = (np.diff(stats["stage"], axis=0) == 1) & (stats["n"][1:] > 0)
+    assert kept.any(), "counts are kept if nothing changes"
+
+
 @pytest.mark.parametrize(("num_items", "list_size"), [(1, 1), (2, 2), (2, 1), (33, 4)])
 def test_smallest_and_large_worlds_equal_the_reference(num_items, list_size):
     environment = jr.ClickBandit(click_model("pbm", num_items, seed=0), list_size=list_size)
@@ -96,7 +115,7 @@ def test_horizons_of_one_and_two_equal_the_reference(horizon):
 
 @pytest.mark.parametrize("horizon", [5, 1_000, 5_000_000])
 def test_stages_quadruple_and_never_overflow(horizon):
-    lengths = _stage_length(jnp.arange(16, dtype=jnp.int32), jnp.log(jnp.float32(horizon)))
+    lengths = _stage_length(jnp.arange(16, dtype=jnp.int32), jnp.log(jnp.float32(horizon)), 10, "printed")
     exact = np.minimum(np.ceil(16 * 4.0 ** np.arange(16) * np.log(horizon)), 2**31 - 128)
     np.testing.assert_array_equal(lengths[:6], exact[:6])
     np.testing.assert_allclose(lengths, exact, rtol=1e-7)
@@ -106,11 +125,11 @@ def test_stages_quadruple_and_never_overflow(horizon):
 def test_items_with_equal_clicks_are_neither_split_nor_eliminated(horizon):
     log_horizon = jnp.log(jnp.float32(horizon))
     zeros = jnp.zeros(3, jnp.int32)
-    n = _stage_length(zeros, log_horizon)
+    n = _stage_length(zeros, log_horizon, 3, "printed")
 
     def update(clicks):
         state = BatchRankState(zeros, zeros + 1, zeros, n, zeros + clicks, n_min=n[0], settled=jnp.bool_(False))
-        return _update_batches(2, state, log_horizon)
+        return _update_batches(2, "printed", state, log_horizon)
 
     after = jax.jit(jax.vmap(update))(jnp.arange(int(n[0]) + 1))
     assert (after.first == 0).all() and (after.last == 1).all() and (after.stage == 1).all()

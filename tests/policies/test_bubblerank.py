@@ -66,6 +66,18 @@ def test_more_items_than_positions_equal_the_reference(model, list_size):
     assert len(entered) >= 2
 
 
+@pytest.mark.parametrize(("model", "list_size"), [("cm", 6), ("pbm", 4)])
+def test_certain_pairs_are_frozen_as_in_the_reference(model, list_size):
+    users = any_users(model, 6, seed=2)
+    environment = jr.ClickBandit(users, list_size=list_size, base_ranking=worst_first(users))
+    options = {"delta": 0.1, "freeze_certain": True}
+    bases = follow(jr.BubbleRank(**options), environment, seed=3, horizon=STEPS, **options)
+    assert changes(bases) >= 2
+    frozen = record(jr.BubbleRank(**options), environment, STEPS, statistics=learnt).statistics["n"]
+    counted = record(jr.BubbleRank(delta=0.1), environment, STEPS, statistics=learnt).statistics["n"]
+    assert frozen[-1].max() < counted[-1].max() / 2, "counts stand still"
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("list_size", [4, 6])
 def test_doubling_trick_equals_the_reference(model, list_size):

@@ -31,7 +31,7 @@ def draw_words(num_items):
     return lambda rank_key, update_key: jax.random.bits(rank_key, (num_items,), jnp.uint32)
 
 
-def follow(policy, environment, kind, feedback, seed=0):
+def follow(policy, environment, kind, feedback, seed=0, **options):
     """Drives both through ``STEPS`` steps and compares everything.
 
     Returns in how many steps the random words decided a tie, and the clicks.
@@ -45,7 +45,7 @@ def follow(policy, environment, kind, feedback, seed=0):
         draws=draw_words(L),
         statistics=learnt,
     )
-    reference = Reference(L, K, kind, feedback)
+    reference = Reference(L, K, kind, feedback, **options)
     ties = 0
     for t in range(STEPS):
         words = run.draws[t].tolist()
@@ -80,6 +80,16 @@ def test_feedback_down_to_the_last_click_equals_the_reference(model, policy):
     first = record(CascadeKLUCB(), environment, STEPS, draws=draw_words(8), statistics=learnt)
     last = record(policy, environment, STEPS, draws=draw_words(8), statistics=learnt)
     assert (first.rankings != last.rankings).any(), "and so do the lists"
+
+
+@pytest.mark.parametrize("feedback", ["last", "full"])
+@pytest.mark.parametrize("size", [(6, 6), (8, 3)])
+def test_cascade_klucb_as_released_equals_the_reference(feedback, size):
+    options = {"level": "log", "initial": "each"}
+    policy = CascadeKLUCB(feedback=feedback, **options)
+    ties, clicks = follow(policy, world("pbm", size), "klucb", feedback, **options)
+    assert ties >= 5
+    assert (clicks.sum(axis=1) >= 2).any(), "the rules of feedback differ"
 
 
 def rank_keys(seed, num_steps):
@@ -166,6 +176,8 @@ def test_conforms_with_the_last_click():
 
 
 @pytest.mark.parametrize("policy", [CascadeKLUCB, CascadeUCB1, CascadeTS])
-def test_feedback_must_be_first_or_last(policy):
-    with pytest.raises(ValueError, match=rf"{policy.__name__}\.feedback must be 'first' or 'last'; got 'middle'"):
+def test_feedback_must_be_known(policy):
+    with pytest.raises(
+        ValueError, match=rf"{policy.__name__}\.feedback must be one of first, last, full; got 'middle'"
+    ):
         policy(feedback="middle")

@@ -85,6 +85,33 @@ def test_the_estimate_is_scipys_minimiser_of_equation_1(user):
     assert np.abs(expected.estimate()).max() > 0.5, "there is something to estimate"
 
 
+@pytest.mark.parametrize("user", ["perfect", "informational"])
+def test_the_estimate_as_released_is_scipys_minimiser_of_the_mean_loss(user):
+    """Matched pairs and the mean loss plus λ‖θ‖², in every coordinate to 5e-4 at every step that is looked at."""
+    policy, environment = jr.PairRank.released(regularization=0.1), stream(user, list_size=6)
+    run = record(
+        policy,
+        environment,
+        600,
+        draws=lambda rank_key, update_key: jax.random.bits(update_key, (6,), jnp.uint32),
+        statistics=lambda policy, state: (state.estimate.theta, state.estimate.m_inverse, state.estimate.num_pairs),
+    )
+    numbers = indices(environment, 600, 0)
+    expected = reference.PairRank(environment.queries.num_features, 0.1, 0.01, "conservative", mean=True)
+    unlike = 0
+    for t in range(600):
+        X, _ = documents(environment, numbers[t])
+        ranking, clicks = run.rankings[t].tolist(), run.clicks[t]
+        pairs = reference.matched_pairs(ranking, clicks, len(X), run.draws[t])
+        unlike += sorted(pairs) != sorted(reference.independent_pairs(ranking, clicks, len(X)))
+        expected.update(X, ranking, clicks, run.draws[t])
+        assert run.statistics[2][t] == len(expected.pairs), "documents of these queries all differ"
+        np.testing.assert_allclose(run.statistics[1][t], np.linalg.inv(expected.M), rtol=1e-3, atol=0.2)
+        if t + 1 in (1, 2, 5, 10, 50, 127, 128, 200, 255, 256, 400, 507, 599, 600):
+            np.testing.assert_allclose(run.statistics[0][t], expected.estimate(), atol=5e-4, err_msg=f"step {t + 1}")
+    assert unlike > 100 and np.abs(expected.estimate()).max() > 0.1
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_estimate_stays_close_when_old_pairs_are_expanded(seed):
     """With a window of 64 of 1,000 steps: every coordinate to 10 % of the largest, of estimates above 1.

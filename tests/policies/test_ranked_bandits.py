@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from driver import learnt, record
 from reference.cascade import best_first
-from reference.ranked import Exp3, Index, RankedBandits, exp3_gamma
+from reference.ranked import Exp3, Index, LossExp3, RankedBandits, exp3_gamma
 from worlds import MODELS, any_users, click_model
 
 import jaxrank as jr
@@ -89,6 +89,29 @@ def test_ranked_exp3_equals_the_reference(model, size):
     assert replaced >= 100 or K == 1
     best = max(max(bandit.probabilities()) for bandit in bandits)
     assert best > 2 / L, "something was learnt"
+
+
+@pytest.mark.parametrize(("model", "size"), [("pbm", (4, 4)), ("dcm", (6, 2))])
+def test_ranked_exp3_on_losses_equals_the_reference(model, size):
+    """Each step from the same weights: with no uniform part in p, 1/p enlarges rounding errors of log w."""
+    bandits = [LossExp3(size[0], STEPS) for _ in range(size[1])]
+
+    def compare(bandits, statistics):
+        for bandit, here in zip(bandits, statistics["log_weights"], strict=True):
+            expected = np.array(bandit.log_weights) - max(bandit.log_weights)
+            np.testing.assert_allclose(here, expected, rtol=1e-5, atol=2e-6)
+            bandit.log_weights = here.tolist()
+
+    replaced = follow(
+        RankedExp3(horizon=STEPS, estimates="losses"),
+        world(model, size, any_users),
+        bandits,
+        draw_for(size, uniforms=True),
+        propose=lambda bandit, uniform, t: bandit.propose(uniform),
+        compare=compare,
+    )
+    assert replaced >= 100
+    assert max(max(bandit.probabilities()) for bandit in bandits) > 2 / size[0], "something was learnt"
 
 
 @pytest.mark.parametrize(

@@ -106,6 +106,66 @@ class BatchRank:
         return all(len(self.B[b, self.l[b]]) == 1 for b in self.A)
 
 
+class ReleasedBatchRank:
+    """As in the program that drew the paper's figures: groups are lists of items, in the order of their positions."""
+
+    def __init__(self, num_items, list_size, horizon):
+        self.L, self.K = num_items, list_size
+        self.log_LT = math.log(num_items * horizon)
+        self.clicks = [0] * num_items
+        self.views = [0] * num_items
+        self.groups = [list(range(num_items))]
+        self.halvings = [0]  # of a group's resolution, which is 1/2 at first
+
+    def rank(self, words):
+        """words[d] is the random place of item d in its group."""
+        return [d for group in self.groups for d in sorted(group, key=lambda d: words[d])][: self.K]
+
+    def update(self, ranking, clicks):
+        for d, click in zip(ranking, clicks, strict=True):
+            self.clicks[d] += int(click)
+            self.views[d] += 1
+        groups, halvings, above = [], [], 0
+        for group, halved in zip(self.groups, self.halvings, strict=True):
+            parts, number = self.test(group, halved, above)
+            groups += parts
+            halvings += [number] * len(parts)
+            above += len(group)
+        self.groups, self.halvings = groups, halvings
+
+    def test(self, group, halved, above):
+        """The groups that this one becomes, and how often their resolution has been halved."""
+        resolution = 0.5 ** (halved + 1)
+        if len(group) == 1 or any(self.views[d] < self.log_LT / resolution**2 for d in group):
+            return [group], halved
+        means = {d: self.clicks[d] / self.views[d] for d in group}
+        upper = {d: kl_bound(means[d], self.log_LT / self.views[d], 1) for d in group}
+        lower = {d: kl_bound(means[d], self.log_LT / self.views[d], 0) for d in group}
+        order = sorted(group, key=lambda d: (-lower[d], d))
+        last = self.K - above  # the group's items at positions up to K
+        kept = order[:last] + [d for d in order[last:] if upper[d] >= lower[order[last - 1]]]
+        cuts = [i for i in range(1, len(kept)) if min(lower[d] for d in kept[:i]) > max(upper[d] for d in kept[i:])]
+        if len(kept) == len(group) and not cuts:
+            return [group], halved + 1
+        for d in group:
+            self.clicks[d] = self.views[d] = 0
+        return [kept[i:j] for i, j in zip([0, *cuts], [*cuts, len(kept)], strict=True)], 0
+
+    def statistics(self):
+        """As ``BatchRank.statistics``."""
+        rows, above = [(self.L, self.L, 0, 0, 0)] * self.L, 0
+        for group, halved in zip(self.groups, self.halvings, strict=True):
+            for d in group:
+                last = min(above + len(group), self.K) - 1
+                rows[d] = (above, last, halved, self.views[d], self.clicks[d])
+            above += len(group)
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        return dict(zip(("first", "last", "stage", "n", "c"), columns, strict=True))
+
+    def settled(self):
+        return all(len(group) == 1 for group in self.groups)
+
+
 def kl_bound(p, level, far):
     """The q between p and ``far`` that is farthest from p with KL(p, q) <= level."""
     near = p

@@ -4,13 +4,14 @@ import math
 
 
 class BubbleRank:
-    def __init__(self, base_ranking, list_size, horizon, delta=None, doubling=False):
+    def __init__(self, base_ranking, list_size, horizon, delta=None, doubling=False, freeze_certain=False):
         self.initial = list(base_ranking)  # R0 over all L items; the first K are shown
         self.K = list_size
         self.L = len(self.initial)
         self.n_horizon = horizon
         self.delta = delta
         self.doubling = doubling
+        self.freeze_certain = freeze_certain
         self.s = [[0] * self.L for _ in range(self.L)]  # line 2
         self.n = [[0] * self.L for _ in range(self.L)]
         self.base = list(self.initial)  # line 3
@@ -73,6 +74,8 @@ class BubbleRank:
         self.t += 1
 
     def observe(self, i, j, click_i, click_j):
+        if self.freeze_certain and (self.certain(i, j) or self.certain(j, i)):
+            return
         if abs(click_i - click_j) == 1:  # line 15
             self.s[i][j] += click_i - click_j  # lines 16-17
             self.n[i][j] += 1

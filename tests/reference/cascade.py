@@ -13,12 +13,13 @@ def kl(p, q):
     return divergence
 
 
-def kl_ucb(successes, trials, t):
-    """max{q ≥ ŵ : trials·KL(ŵ ‖ q) ≤ log t + 3 log log t}, the level floored at 0."""
+def kl_ucb(successes, trials, t, level="loglog"):
+    """max{q ≥ ŵ : trials·KL(ŵ ‖ q) ≤ log t + 3 log log t}, the level floored at 0; or ≤ log t."""
     if trials == 0:
         return math.inf
     w = successes / trials
-    level = max(0.0, math.log(t) + 3 * math.log(math.log(t))) if t > 1 else 0.0
+    more = 3 * math.log(math.log(t)) if t > 1 and level == "loglog" else 0.0
+    level = max(0.0, math.log(t) + more)
     low, high = w, 1.0
     if trials * kl(w, high) <= level:
         return high
@@ -45,20 +46,24 @@ def best_first(index, words, list_size):
 
 
 class Cascade:
-    """``index`` is "klucb", "ucb1" or "ts"; ``feedback`` is "first" or "last"."""
+    """``index`` is "klucb", "ucb1" or "ts"; ``feedback`` is "first", "last" or "full"."""
 
-    def __init__(self, num_items, list_size, index, feedback):
+    def __init__(self, num_items, list_size, index, feedback, level="loglog", initial="unseen"):
         self.L = num_items
         self.K = list_size
         self.kind = index
         self.feedback = feedback
+        self.level = level
+        self.initial = initial
         self.observed = [0] * num_items  # T_e
         self.clicks = [0] * num_items
         self.t = 1
 
     def index(self):
+        if self.initial == "each" and self.t <= self.L:
+            return [int(e + 1 == self.t) for e in range(self.L)]
         if self.kind == "klucb":
-            return [kl_ucb(self.clicks[e], self.observed[e], self.t) for e in range(self.L)]
+            return [kl_ucb(self.clicks[e], self.observed[e], self.t, self.level) for e in range(self.L)]
         return [ucb1(self.clicks[e], self.observed[e], self.t, 1.5) for e in range(self.L)]
 
     def rank(self, words):
@@ -70,7 +75,7 @@ class Cascade:
 
     def update(self, ranking, clicks):
         clicked = [k for k in range(self.K) if clicks[k]]
-        if not clicked:
+        if not clicked or self.feedback == "full":
             stop = self.K - 1  # no click: the user has read everything
         elif self.feedback == "first":
             stop = clicked[0]

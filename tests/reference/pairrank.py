@@ -29,6 +29,15 @@ def independent_pairs(ranking, clicks, num_documents):
     return pairs
 
 
+def matched_pairs(ranking, clicks, num_documents, words):
+    """The released rule: clicked and unclicked documents, each in the order of their positions' words, zipped."""
+    o = examined(clicks, num_documents)
+    order = sorted(range(o), key=lambda k: words[k])
+    clicked = [ranking[k] for k in order if clicks[k]]
+    unclicked = [ranking[k] for k in order if not clicks[k]]
+    return list(zip(clicked, unclicked, strict=False))
+
+
 def certain_orders(X, theta, M, alpha):
     """E_c, line 3 (with M⁻¹): the set of (i, j) with i certainly above j."""
     inverse = np.linalg.inv(M)
@@ -80,9 +89,15 @@ def loss(theta, pairs, lam):
     return value, lam * theta - (1 / (1 + np.exp(z))) @ pairs
 
 
+def mean_loss(theta, pairs, lam):
+    return np.logaddexp(0, -(pairs @ theta)).mean() + lam * theta @ theta
+
+
 class PairRank:
-    def __init__(self, num_features, lam, alpha, exploration):
-        self.lam, self.alpha, self.exploration = lam, alpha, exploration
+    """As printed; with ``mean``, the loss as released: the mean over all pairs plus lam·‖θ‖²."""
+
+    def __init__(self, num_features, lam, alpha, exploration, mean=False):
+        self.lam, self.alpha, self.exploration, self.mean = lam, alpha, exploration, mean
         self.M = lam * np.eye(num_features)
         self.theta = np.zeros(num_features)
         self.pairs = []
@@ -99,8 +114,13 @@ class PairRank:
             ranking.append(max(free, key=lambda k: (words[p][k] >> 1, -k)))
         return ranking
 
-    def update(self, X, ranking, clicks):
-        for i, j in independent_pairs(ranking, clicks, len(X)):
+    def update(self, X, ranking, clicks, words=None):
+        """With the ``words`` of the positions, pairs are matched as released."""
+        if words is None:
+            pairs = independent_pairs(ranking, clicks, len(X))
+        else:
+            pairs = matched_pairs(ranking, clicks, len(X), words)
+        for i, j in pairs:
             x = X[i] - X[j]
             self.pairs.append(x)
             self.M += np.outer(x, x)
@@ -110,6 +130,11 @@ class PairRank:
         if not self.pairs:
             return np.zeros_like(self.theta)
         options = {"maxiter": 10_000, "ftol": 1e-14, "gtol": 1e-9, "maxls": 100}
+        if self.mean:
+            found = minimize(
+                mean_loss, np.zeros_like(self.theta), (np.array(self.pairs), self.lam), "L-BFGS-B", options=options
+            )
+            return found.x
         found = minimize(
             loss, np.zeros_like(self.theta), (np.array(self.pairs), self.lam), "L-BFGS-B", jac=True, options=options
         )

@@ -33,6 +33,17 @@ class Exp3:
         self.log_weights[item] += self.gamma * estimate / self.L
 
 
+class LossExp3(Exp3):
+    """Exp3 on losses 1 − r, without a uniform part: p ∝ exp(−η·Σ loss/p)."""
+
+    def __init__(self, num_items, horizon):
+        super().__init__(num_items, gamma=0.0)
+        self.eta = math.sqrt(2 * math.log(num_items) / (horizon * num_items))
+
+    def learn(self, item, reward):
+        self.log_weights[item] -= self.eta * (1 - reward) / self.probabilities()[item]
+
+
 class Index:
     """UCB1 of Auer et al., or KL-UCB."""
 

@@ -4,7 +4,9 @@
 run (100,000 steps in the paper).
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +23,15 @@ if TYPE_CHECKING:
     import xarray
 
 MODELS = ("cm", "pbm")
-POLICIES: dict[str, type] = {"BatchRank": BatchRank, "CascadeKLUCB": CascadeKLUCB, "RankedExp3": RankedExp3}
+POLICIES: dict[str, Callable[[], Any]] = {
+    "BatchRank": BatchRank,
+    "BatchRank (released)": partial(BatchRank, variant="released"),
+    "CascadeKLUCB": CascadeKLUCB,
+    "CascadeKLUCB (last click)": partial(CascadeKLUCB, feedback="last"),
+    "CascadeKLUCB (released)": partial(CascadeKLUCB, feedback="last", level="log", initial="each"),
+    "RankedExp3": RankedExp3,
+    "RankedExp3 (released)": partial(RankedExp3, estimates="losses"),
+}
 STUCK = 1e-3  # the regret per step above which a run counts as stuck
 _SIZES = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 1_000_000), "paper": Size(60, 10, 10_000_000)}
 
@@ -32,7 +42,7 @@ def _environment(model: ClickModel) -> ClickBandit:
 
 def _run(request: FigureRequest) -> "xarray.Dataset":
     policies: dict[str, Policy] = {name: make() for name, make in POLICIES.items()}
-    return run_models(request, MODELS, policies, _SIZES[request.scale], _environment, num_records=100)
+    return run_models(request, "batchrank", MODELS, policies, _SIZES[request.scale], _environment, num_records=100)
 
 
 def fig1(request: FigureRequest) -> Report:

@@ -59,10 +59,12 @@ def fig1(request: FigureRequest) -> Report:
         "BubbleRank": BubbleRank(),
         "CascadeKLUCB": CascadeKLUCB(),
         "BatchRank": BatchRank(),
+        "BatchRank (released)": BatchRank(variant="released"),
         "TopRank": TopRank(),
         "StaticRanking": StaticRanking(),
     }
-    result = run_models(request, MODELS, policies, size, _environment, metrics=METRICS, num_records=100, spacing="log")
+    options: dict[str, Any] = {"metrics": METRICS, "num_records": 100, "spacing": "log"}
+    result = run_models(request, "bubblerank-fig1", MODELS, policies, size, _environment, **options)
     figure, axes = panels(3)
     entries: Entries = {}
     for ax, model in zip(axes, MODELS, strict=True):
@@ -123,11 +125,13 @@ def fig2(request: FigureRequest) -> Report:
         "CascadeKLUCB": CascadeKLUCB(),
         "CascadeKLUCB (last click)": CascadeKLUCB(feedback="last"),
         "BatchRank": BatchRank(horizon=HORIZON),
+        "BatchRank (released)": BatchRank(horizon=HORIZON, variant="released"),
         "TopRank": TopRank(horizon=HORIZON),
         "BubbleRank": BubbleRank(horizon=HORIZON),
     }
     steps = np.unique(np.append(np.geomspace(1, size.num_steps, 60).round().astype(int), 100))
-    result = run_models(request, MODELS, policies, size, _environment, metrics=METRICS, record_at=steps.tolist())
+    options: dict[str, Any] = {"metrics": METRICS, "record_at": steps.tolist()}
+    result = run_models(request, "bubblerank-fig2", MODELS, policies, size, _environment, **options)
     figure = _by_model(result, "violations", log=True)
     rows = []
     for policy in policies:
@@ -268,11 +272,12 @@ def fig4(request: FigureRequest) -> Report:
     policies: dict[str, Policy] = {
         "BubbleRank": BubbleRank(),
         "BatchRank": BatchRank(),
+        "BatchRank (released)": BatchRank(variant="released"),
         "TopRank": TopRank(),
         "StaticRanking": StaticRanking(),
     }
     options: dict[str, Any] = {"metrics": METRICS, "num_records": 100}
-    result = run_models(request, MODELS, policies, size, _environment, **options)
+    result = run_models(request, "bubblerank-fig4", MODELS, policies, size, _environment, **options)
     figure = _by_model(result, "ndcg@5", per_step=True)
     ndcg = per_step(result["ndcg@5"])
     rows = [

@@ -1,19 +1,22 @@
-"""What the figures have in common: their sizes, their worlds, their three files."""
+"""What the figures have in common: their sizes, their worlds, their runs, their three files."""
 
 import dataclasses
 import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
-from jaxrank.core.checks import choice
+from jaxrank.core.checks import choice, integer
 from jaxrank.core.pytrees import take_instances
-from jaxrank.core.types import ClickModel, Policy
+from jaxrank.core.types import ClickModel, Environment, Policy
 from jaxrank.datasets import synthetic, yandex
-from jaxrank.engine.simulation import compare
+from jaxrank.engine.simulation import simulate
 from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.output.plotting import FORMATS
 from jaxrank.output.report import Report, write_report
+from jaxrank.output.results import stack
 
 if TYPE_CHECKING:
     import xarray
@@ -37,9 +40,11 @@ class FigureRequest:
       scale: "smoke" (mostly compiling), "laptop" (minutes to an hour on 2 cores) or "paper" (the paper's own sizes).
       data: the path of real queries; synthetic ones if not given.
       out: the folder for the files.
-      bound: draw the theorem's bound too.
+      bound: draw the theorem's bound too; refused by figures without one.
       progress: show progress bars.
       format: of the picture, "png", "pdf" or "svg".
+      checkpoint: a folder in which runs are saved, and from which they continue; finished ones are only read.
+      seeds: repetitions instead of the scale's, as text: "10" for all policies, "TopRank=2" for one of them.
     """
 
     scale: str = "smoke"
@@ -48,14 +53,31 @@ class FigureRequest:
     bound: bool = False
     progress: bool = True
     format: str = "png"
+    checkpoint: Path | None = None
+    seeds: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
         choice("format", self.format, FORMATS)
+        self._seeds()
 
     @property
     def world(self) -> str:
         return "synthetic queries" if self.data is None else f"real queries ({Path(self.data).name})"
+
+    def num_seeds(self, policy: str, default: int) -> int:
+        """The repetitions of a policy's runs."""
+        asked = self._seeds()
+        return asked.get(policy, asked.get("", default))
+
+    def _seeds(self) -> dict[str, int]:
+        numbers = {}
+        for text in self.seeds:
+            policy, _, number = text.rpartition("=")
+            if not number.isdigit():
+                raise ValueError(f"seeds must be a number, or a policy and a number as TopRank=2; got {text!r}")
+            numbers[policy] = integer("seeds", int(number))
+        return numbers
 
 
 def queries(request: FigureRequest, model: str, count: int) -> ClickModel:
@@ -65,23 +87,54 @@ def queries(request: FigureRequest, model: str, count: int) -> ClickModel:
     return take_instances(yandex(request.data, model), slice(count))
 
 
+def run(
+    request: FigureRequest,
+    name: str,
+    policies: Mapping[str, Policy],
+    environment: Environment,
+    num_steps: int,
+    num_seeds: int,
+    **options: Any,
+) -> "xarray.Dataset":
+    """``compare``, saved under ``name`` in the request's ``checkpoint`` and with its numbers of seeds.
+
+    A policy with fewer seeds than the others has NaN for the missing ones.
+    """
+    unknown = [asked for asked in request._seeds() if asked and asked not in policies]
+    if unknown:
+        raise ValueError(f"seeds must be of policies of this figure, {', '.join(policies)}; got {unknown[0]!r}")
+    runs = {}
+    for label, policy in policies.items():
+        folder = None if request.checkpoint is None else Path(request.checkpoint) / name / quote(label, safe=" ()")
+        runs[label] = simulate(
+            policy,
+            environment,
+            num_steps,
+            num_seeds=request.num_seeds(label, num_seeds),
+            checkpoint_dir=folder,
+            resume=folder is not None,
+            progress=request.progress,
+            **options,
+        )
+    return stack(runs)
+
+
 def run_models(
     request: FigureRequest,
+    name: str,
     models: Sequence[str],
     policies: Mapping[str, Policy],
     size: Size,
     environment: Callable[[ClickModel], ClickBandit],
     **options: Any,
 ) -> "xarray.Dataset":
-    """``compare`` in each click model, stacked along a ``click_model`` dimension."""
+    """``run`` in each click model, stacked along a ``click_model`` dimension."""
     import xarray
 
     runs = []
     for model in models:
         env = environment(queries(request, model, size.num_queries))
-        runs.append(
-            compare(policies, env, size.num_steps, num_seeds=size.num_seeds, progress=request.progress, **options)
-        )
+        runs.append(run(request, f"{name}/{model}", policies, env, size.num_steps, size.num_seeds, **options))
     together = xarray.concat(
         runs, dim=xarray.Variable("click_model", list(models)), combine_attrs="drop_conflicts", join="outer"
     )
@@ -90,8 +143,26 @@ def run_models(
     return together
 
 
+def refuse_bound(name: str, request: FigureRequest) -> None:
+    """For a figure without a theorem to draw."""
+    if request.bound:
+        raise ValueError(f"bound must be left out: no theorem bounds what {name} shows")
+
+
 def write(name: str, request: FigureRequest, report: Report) -> None:
     """Writes <name>.nc, <name>.<format> and <name>.md."""
     minutes = report.result.attrs["wall_time_seconds"] / 60
-    note = f"`jaxrank reproduce {name} --scale {request.scale}`, {request.world}, {minutes:.1f} minutes."
+    seeds = "".join(f" --seeds {text}" for text in request.seeds)
+    command = f"jaxrank reproduce {name} --scale {request.scale}{seeds}"
+    note = f"`{command}`, {request.world}, {minutes:.1f} minutes{_commit()}."
     write_report(Path(request.out), name, report, note, request.format)
+
+
+def _commit() -> str:
+    """The last commit that changed the package, if it runs from a git repository."""
+    command = ["git", "-C", str(Path(__file__).parents[2]), "log", "-1", "--format=%h", "--", "."]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return f", commit {found}" if found else ""
