@@ -13,6 +13,7 @@ import jax
 from jaxrank.core.version import __version__
 from jaxrank.output.files import write_text
 from jaxrank.output.plotting import save_picture, styles
+from jaxrank.output.report import spared
 from jaxrank.output.tables import markdown
 
 Row = dict[str, Any]
@@ -75,13 +76,13 @@ def table(rows: Sequence[Row]) -> str:
 
 def write(rows: Sequence[Row], folder: Path, format: str = "png") -> list[Path]:
     """Writes bench.jsonl, bench.md and a picture into ``folder``; returns their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
     about = machine()
     lines, page, picture = (folder / f"bench.{suffix}" for suffix in ("jsonl", "md", format))
     write_text(lines, "".join(json.dumps({**row, "machine": about}) + "\n" for row in rows))
     listing = ", ".join(f"{key} {value}" for key, value in about.items())
     write_text(page, f"# Speed\n\n{table(rows)}\n\nMeasured with {listing}.\n")
-    draw(rows, picture)
+    with spared("the picture of the measurements"):
+        draw(rows, picture)
     return [lines, page, picture]
 
 

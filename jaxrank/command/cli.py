@@ -23,7 +23,7 @@ from jaxrank.output.plotting import FORMATS
 from jaxrank.studies import sweep_files
 
 _EXIT_CODES = (
-    "Exit codes: 0 done; 2 bad input; 75 stopped by SIGTERM or Ctrl-C and saved, jaxrank resume continues it; "
+    "Exit codes: 0 done; 2 bad input; 75 stopped by SIGTERM, SIGHUP or Ctrl-C and saved, jaxrank resume continues it; "
     "76 or 134 another process died; 130 stopped and not saved; 141 the reader of the output has gone."
 )
 
@@ -45,7 +45,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs the command; returns its exit code."""
-    options = parser().parse_args(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(words)
+    options.arguments = words[1:]
     _keep_compiled(options.name != "bench")
     code, complaint = 0, ""
     try:
@@ -73,9 +75,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if jax.process_count() == 1:
             raise
         reason = str(error).split("\n")[0]
-        code, complaint = 76, f"another process died ({reason}); {distributed.what_is_kept(options.checkpoint)}"
+        again = options.checkpoint and commands.resume_command(options)
+        code, complaint = 76, f"another process died ({reason}); {distributed.what_is_kept(again)}"
     if complaint:
-        print(f"jaxrank {options.name}: {complaint}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # the terminal may be gone: SIGHUP
+            print(f"jaxrank {options.name}: {complaint}", file=sys.stderr)
     distributed.leave(code, wait=code != 76)
     return code
 
@@ -172,7 +176,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=_EXIT_CODES,
         help="continue a run that was saved by --checkpoint",
     )
-    resume.set_defaults(command=commands.resume, run_defaults=lambda: parser.parse_args(["run"]))
+    resume.set_defaults(command=commands.resume, parse=parser.parse_args)
     resume.add_argument("checkpoint", type=Path, metavar="FOLDER", help="the folder given to --checkpoint")
     resume.add_argument(
         "--trust",
@@ -181,6 +185,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="FILE|MODULE",
         help="a file or module with code of your own that the run was started with; what the folder names is imported, "
         "and so executed, only if it is named here too",
+    )
+    resume.add_argument(
+        "--out", type=Path, metavar="FOLDER", help="where the results go (the folder of the checkpoints)"
     )
     _add_force(resume)
     resume.add_argument("--quiet", action="store_true", help="no progress bar")

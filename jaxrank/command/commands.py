@@ -3,10 +3,11 @@
 import argparse
 import contextlib
 import inspect
+import io
 import itertools
-import json
 import re
 import shlex
+import tempfile
 import warnings
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -28,8 +29,9 @@ from jaxrank.engine.estimation import duration, estimate
 from jaxrank.engine.request import flags
 from jaxrank.engine.simulation import compare
 from jaxrank.output import results
-from jaxrank.output.files import write_text
+from jaxrank.output.files import read_json, remove, remove_left_over, write_json
 from jaxrank.output.plotting import FORMATS, check_picture, plot_result
+from jaxrank.output.report import spared
 from jaxrank.output.tables import columns, counted, plus_minus
 from jaxrank.studies import papers, sweeps, worlds
 
@@ -44,7 +46,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
     A run that is resumed replaces its own: it may have been stopped while it drew its pictures.
     """
     if options.distributed:
-        kept = distributed.what_is_kept(options.checkpoint)
+        kept = distributed.what_is_kept(options.checkpoint and resume_command(options))
         distributed.start(options.coordinator, options.num_processes, options.process_id, kept)
     elif options.coordinator or options.num_processes is not None or options.process_id is not None:
         raise ValueError("--coordinator, --num-processes and --process-id need --distributed")
@@ -98,19 +100,30 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         _remove_old(options.out, but=out)
     distributed.gather(None)  # the other processes write after that
     if in_shares:
-        print(f"wrote {results.save(result, out, overwrite=True)}: the lanes of this process")
+        print(f"wrote {_saved(result, out)}: the lanes of this process")
         return
     if not first:
         return
     if world.names:
         result = result.assign_coords({world.environment.instance_dim: list(world.names)})
-    results.save(result, out, overwrite=True)
     print(_table(result))
+    _saved(result, out)
     print(f"{result.attrs['lane_steps_per_second']:,.0f} lane-steps/s; wrote {out}")
     for metric, picture in pictures.items():
         per_step = metric.startswith("ndcg") and metric not in world.probes
-        plot_result(result, metric, picture, per_step=per_step)
-        print(f"wrote {picture}")
+        with spared(f"the picture of {metric}"):
+            plot_result(result, metric, picture, per_step=per_step)
+            print(f"wrote {picture}")
+
+
+def _saved(result: Any, path: Path) -> Path:
+    """Writes a result: to ``path`` or, if that cannot be written, to a temporary folder, which an error then names."""
+    try:
+        with renamed({"path": "--out"}):
+            return results.save(result, path, overwrite=True)
+    except ValueError as error:
+        other = results.save(result, Path(tempfile.mkdtemp(prefix="jaxrank-")) / path.name)
+        raise ValueError(f"{error}; the results were written to {other} instead") from None
 
 
 def _results_of(folder: Path) -> list[Path]:
@@ -140,18 +153,19 @@ def _keep_only(files: list[Path], kinds: tuple[str, ...]) -> None:
     """Removes those of ``files`` that have another ending: pictures of an earlier run, in another format."""
     for file in files:
         if file.suffix[1:] not in kinds:
-            file.unlink(missing_ok=True)
+            remove(file)
 
 
 def _remove_old(folder: Path, but: Path) -> None:
     """Removes what an earlier run left in ``folder``: its results, ``but`` for one file, and the pictures of them."""
     for file in _results_of(folder):
         with contextlib.suppress(ValueError):  # if it is damaged, its metrics are not known
-            for metric in results.load(file).data_vars:
-                for view, format in itertools.product(_VIEWS, FORMATS):
-                    (folder / f"{metric}{view}.{format}").unlink(missing_ok=True)
+            metrics = [str(metric) for metric in results.load(file).data_vars]
+            for metric, view, format in itertools.product(metrics, _VIEWS, FORMATS):
+                if Path(metric).name == metric:  # whoever wrote the file, nothing outside of the folder is removed
+                    remove(folder / f"{metric}{view}.{format}")
         if file != but:
-            file.unlink()
+            remove(file)
 
 
 def request_options(options: argparse.Namespace, world: worlds.World) -> dict[str, Any]:
@@ -171,32 +185,53 @@ def _keep_options(options: argparse.Namespace) -> None:
         raise ValueError(
             f"--checkpoint must be a new folder; {options.checkpoint} holds a run: jaxrank resume {options.checkpoint}"
         )
-    of_this_process = ("command", "claim", "name", "checkpoint", "force", *_MACHINE_OPTIONS)
-    kept = {name: value for name, value in vars(options).items() if name not in of_this_process}
-    kept |= {name: str(value.resolve()) for name, value in kept.items() if isinstance(value, Path)}
-    content = {"jaxrank": __version__, "folder": str(Path.cwd()), "options": kept}
-    write_text(path, json.dumps(content, indent=1))
+    content = {"jaxrank": __version__, "folder": str(Path.cwd()), "arguments": options.arguments}
+    with renamed({"path": "--checkpoint"}):
+        write_json(path, content)
 
 
 def resume(options: argparse.Namespace) -> None:
-    path = options.checkpoint / "run.json"
-    try:
-        content = json.loads(path.read_text())
-        kept, folder = content["options"], Path(content["folder"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ValueError(f"FOLDER must be the one given to --checkpoint; cannot read {path}") from None
-    again = options.run_defaults()
-    for name, value in kept.items():
-        setattr(again, name, Path(value) if isinstance(getattr(again, name, None), Path) else value)
+    """Continues a run. Its folder may come from anyone: results go there, or to the --out that is given now."""
+    folder, again = _kept_options(options)
+    remove_left_over(options.checkpoint)
+    started_with = again.out
     for name in ("checkpoint", "claim", "force", *_MACHINE_OPTIONS):
         setattr(again, name, getattr(options, name))
+    again.out = options.out or options.checkpoint
+    if (folder / started_with).resolve() != again.out.resolve() and not options.out:
+        print(f"the results go to {again.out}; the run was started with --out {started_with}", flush=True)
     again.quiet |= options.quiet
     again.folder = folder  # in which the run was started: paths of files are relative to it
+    again.data = again.data and str(folder / again.data)
     for name, kind in (("click_model", "click_model"), ("world", "environment")):
         if getattr(again, name):
             setattr(again, name, _located(getattr(again, name), kind, folder))
     _refuse_untrusted(options, again)
     run(again, resume=True)
+
+
+def _kept_options(options: argparse.Namespace) -> tuple[Path, argparse.Namespace]:
+    """The folder in which a run was started, and its options: the words of run.json, read as if they were typed."""
+    path = options.checkpoint / "run.json"
+    try:
+        content, sealed = read_json(path)
+        if "options" in content and not sealed:
+            raise ValueError("it is of jaxrank 0.1.0, which has to finish it")
+        words, folder = content.get("arguments"), content.get("folder", 0)
+        if not sealed or not isinstance(words, list) or not all(isinstance(word, str) for word in [folder, *words]):
+            raise ValueError("it is incomplete, or was not written by jaxrank run")
+    except OSError as error:
+        raise ValueError(
+            f"FOLDER must be the one given to --checkpoint; cannot read {path}: {error.strerror}"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"FOLDER must be the one given to --checkpoint; cannot read {path}: {error}") from None
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+            return Path(folder), options.parse(["run", *words])
+    except SystemExit:
+        raise ValueError(f"{path} must hold the options of a run; {said.getvalue() or 'it asks for help'}") from None
 
 
 def own_sources(options: argparse.Namespace) -> list[str]:
@@ -215,7 +250,10 @@ def own_sources(options: argparse.Namespace) -> list[str]:
 def resume_command(options: argparse.Namespace) -> str:
     """What to type to continue a run that ``jaxrank run`` or ``jaxrank resume`` was told to stop."""
     trusted = options.trust if options.name == "resume" else own_sources(options)
-    return " ".join(["jaxrank resume", str(options.checkpoint), *(f"--trust {shlex.quote(name)}" for name in trusted)])
+    words = ["jaxrank", "resume", str(options.checkpoint)]
+    words += ["--out", str(options.out)] if options.out else []
+    words += [word for name in trusted for word in ("--trust", name)]
+    return shlex.join(words)
 
 
 def _refuse_untrusted(options: argparse.Namespace, again: argparse.Namespace) -> None:

@@ -29,10 +29,11 @@ import numpy as np
 from jaxrank.core.checks import integer
 from jaxrank.datasets._lines import lines
 from jaxrank.datasets.queries import QuerySet
-from jaxrank.output.files import atomic_path
+from jaxrank.output.arrays import load_arrays, save_arrays
+from jaxrank.output.files import UnwritableError
 
 _SPLITS = {"train": ("train",), "validation": ("vali", "valid", "validation"), "test": ("test",)}
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 _FEATURE = re.compile(r"\d{1,9}:[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|\d{1,9}:[-+]?(inf|nan)")
 _MAX_FEATURES = 100_000  # they are kept dense
 
@@ -296,18 +297,18 @@ def _cache_file(folder: Path, options: dict[str, Any], cache: bool | str | os.Pa
         return None
     home = os.environ.get("JAXRANK_CACHE") or Path.home() / ".cache" / "jaxrank"
     key = json.dumps([str(folder.resolve()), options]).encode()
-    return Path(home if cache is True else cache) / f"letor-{hashlib.sha256(key).hexdigest()[:20]}.npz"
+    return Path(home if cache is True else cache) / f"letor-{hashlib.sha256(key).hexdigest()[:20]}.arrays"
 
 
 def _load_copy(file: Path | None, stamp: str, names: Sequence[str]) -> dict[str, _Split] | None:
     if file is None or not file.is_file():
         return None
     try:
-        with open(file, "rb") as stream, np.load(stream) as stored:
-            if str(stored["stamp"]) != stamp:
-                return None
-            return {name: _Split(*(stored[f"{name}.{field}"] for field in _Split._fields)) for name in names}
-    except Exception:  # whatever is wrong with the copy, the text files are still there
+        about, stored = load_arrays(file)
+        if about != stamp:
+            return None
+        return {name: _Split(*(stored[f"{name}.{field}"] for field in _Split._fields)) for name in names}
+    except (OSError, ValueError, KeyError):  # whatever is wrong with the copy, the text files are still there
         return None
 
 
@@ -316,7 +317,6 @@ def _save_copy(file: Path | None, stamp: str, splits: dict[str, _Split]) -> None
         return
     arrays = {f"{name}.{field}": getattr(split, field) for name, split in splits.items() for field in _Split._fields}
     try:
-        with atomic_path(file) as temporary, open(temporary, "wb") as stream:
-            np.savez(stream, stamp=np.array(stamp), **arrays)
-    except (OSError, ValueError):  # the folder cannot be written: the text files are read again next time
+        save_arrays(file, stamp, arrays)
+    except UnwritableError:  # the text files are read again next time
         return

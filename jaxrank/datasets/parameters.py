@@ -22,7 +22,7 @@ import numpy as np
 from jaxrank.core.pytrees import take_instances
 from jaxrank.core.registry import make, required_fields
 from jaxrank.core.types import ClickModel
-from jaxrank.output.files import atomic_path
+from jaxrank.output.files import write_text
 
 _FILE = "click_models_60Q.json"
 _KEYS = {  # our field -> the file's key
@@ -88,8 +88,7 @@ def save_parameters(
             values = _complement(key, np.asarray(getattr(one, field), np.float64))
             parameters[key] = np.round(values[:num_items] if field in _PER_ITEM else values, 7).tolist()
         content[query] = {name.upper(): parameters}
-    with atomic_path(path) as temporary:
-        Path(temporary).write_text(json.dumps(content, indent=1))
+    write_text(path, json.dumps(content, indent=1))
 
 
 def _complement(key: str, values: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""Checkpoints of a run: written in the background, atomically; the last two are kept, and any other run refuses them.
+"""Checkpoints of a run: written in the background, sealed; the last two are kept, and any other run refuses them.
 
-A checkpoint is one .npz file of the arrays of ``Run.snapshot`` with the configuration of the run as JSON. Policy and
-environment are not stored: the caller gives them again, and digests tell whether they are the same. A thread writes to
-a temporary name, flushes and renames, so a run killed at any moment leaves only whole files. The checksums of the .npz
-members reveal a file that was damaged on disk; the checkpoint before it is then used.
+A checkpoint is one file of the arrays of ``Run.snapshot`` with the step and the configuration of the run. Policy and
+environment are not stored: the caller gives them again, and digests tell whether they are the same. A thread writes it
+as ``output/files.py`` does, so a run killed at any moment leaves only whole files, and reads it back from the disk
+before it removes an older one. A damaged checkpoint is set aside, and the one before it is used.
 
 Why not orbax: each process keeps its own lanes on its own devices and saves them without asking the others, so that a
 dead peer cannot spoil a checkpoint. In a job of several processes orbax (0.12) saves arrays of the whole job together,
@@ -11,11 +11,9 @@ behind barriers, and writes NumPy arrays in process 0 only.
 """
 
 import json
-import os
 import re
 import time
 import warnings
-import zipfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -24,30 +22,28 @@ from typing import Any
 import numpy as np
 
 from jaxrank.engine.identity import differences
-from jaxrank.output.files import atomic_path
+from jaxrank.output.arrays import load_arrays, save_arrays
+from jaxrank.output.files import remove, set_aside, unsealed
 
 _KEPT = 2
-_CONFIGURATION = "configuration"
 
 
 class Checkpoints:
     """The checkpoints of one run, or of one process's share of it, in one folder."""
 
     def __init__(self, folder: Path, configuration: Mapping[str, Any], every: float | str) -> None:
-        self.folder, self.configuration = folder, dict(configuration)
+        self.folder, self.configuration = folder, json.loads(json.dumps(configuration))
         self.calls = int(every.split()[0]) if isinstance(every, str) else None
         self.seconds = 0.0 if isinstance(every, str) else every
         self.last_time, self.last_call = time.monotonic(), 0
         self.writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
         self.pending: Future[None] | None = None
-        for left_over in folder.glob(".step-*"):  # temporary files of a run that was killed while it wrote
-            left_over.unlink(missing_ok=True)
 
     def __enter__(self) -> "Checkpoints":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._finish(warn=True)
+        self._finish()
         self.writer.shutdown()
 
     def steps(self) -> list[int]:
@@ -60,17 +56,18 @@ class Checkpoints:
         for step in reversed(self.steps()):
             path = self._path(step)
             try:
-                with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:
-                    stored = json.loads(str(file[_CONFIGURATION]))
-                    snapshot = {name: file[name] for name in file.files if name != _CONFIGURATION}
-            except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-                reason = str(error).strip().split("\n")[0] or type(error).__name__
-                warnings.warn(f"checkpoint {path} is damaged and left out: {reason}", RuntimeWarning, stacklevel=3)
+                about, snapshot = load_arrays(path)
+                if not isinstance(about, dict) or not isinstance(about.get("configuration"), dict):
+                    raise ValueError("it does not say of which run it is")
+                if about.get("step") != step:
+                    raise ValueError(f"it is that of step {about.get('step')!r:.20}")
+            except (OSError, ValueError) as error:
+                warnings.warn(f"checkpoint {path} is damaged and left out: {error}", RuntimeWarning, stacklevel=3)
                 damaged.append(path)
                 continue
-            self._refuse_another(stored)
+            self._refuse_another(about["configuration"])
             for path in damaged:  # so that they do not count among the last two
-                path.rename(path.with_name(f"damaged-{path.name}"))
+                set_aside(path)
             return step, snapshot
         if damaged:
             raise ValueError(
@@ -88,36 +85,44 @@ class Checkpoints:
         return not waiting and time.monotonic() - self.last_time >= self.seconds
 
     def save(self, step: int, snapshot: dict[str, np.ndarray], wait: bool = False) -> None:
-        """Writes in the background, after the previous checkpoint; with ``wait``, returns when the file is there."""
-        self._finish(warn=not wait)
+        """Writes in the background, after the previous checkpoint; with ``wait``, returns when that is done.
+
+        If a checkpoint cannot be written, a warning says so and the run continues: its results are worth more.
+        """
+        self._finish()
         self.last_time = time.monotonic()
         self.pending = self.writer.submit(self._write, step, snapshot)
         if wait:
-            self._finish(warn=False)
+            self._finish()
 
-    def _finish(self, warn: bool) -> None:
+    def _finish(self) -> None:
         if self.pending is None:
             return
         pending, self.pending = self.pending, None
         try:
             pending.result()
         except (OSError, ValueError) as error:
-            message = f"checkpoint_dir must be writable; cannot write a checkpoint to {self.folder}: {error}"
-            if not warn:
-                raise ValueError(message) from None
-            warnings.warn(f"{message}; the run continues without it", RuntimeWarning, stacklevel=3)
+            warnings.warn(
+                f"checkpoint_dir must be writable; cannot write a checkpoint to {self.folder}: {error}; the run "
+                "continues without it",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
     def _write(self, step: int, snapshot: dict[str, np.ndarray]) -> None:
-        arrays = snapshot | {_CONFIGURATION: np.array(json.dumps(self.configuration))}
-        with atomic_path(self._path(step)) as temporary, open(temporary, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
+        path = self._path(step)
+        save_arrays(path, {"step": step, "configuration": self.configuration}, snapshot)
+        try:
+            with unsealed(path, fresh=True):  # before an older one is removed
+                pass
+        except (OSError, ValueError) as error:
+            set_aside(path)
+            raise ValueError(f"{path}, read back: {error}") from None
         for old in self.steps()[:-_KEPT]:
-            self._path(old).unlink(missing_ok=True)
+            remove(self._path(old))
 
     def _path(self, step: int) -> Path:
-        return self.folder / f"step-{step:010}.npz"
+        return self.folder / f"step-{step:010}.arrays"
 
     def _refuse_another(self, stored: Mapping[str, Any]) -> None:
         differing = differences(stored, self.configuration)
@@ -133,7 +138,13 @@ def share_folder(folder: Path, share: int, shares: int) -> Path:
 
 def saved_shares(folder: Path, resume: bool) -> int | None:
     """The number of shares that the lanes of the run in ``folder`` are divided into; None if there is no such run."""
-    found = {int(path.name.rpartition("-")[2]) for path in folder.glob("lanes-*-of-*") if saved_steps(path)}
+    named = ((re.fullmatch(r"lanes-\d{1,7}-of-(\d{1,7})", path.name), path) for path in folder.glob("lanes-*-of-*"))
+    found = {int(match[1]) for match, path in named if match and saved_steps(path)}
+    if any(folder.glob("lanes-*-of-*/step-*.npz")):
+        raise ValueError(
+            f"checkpoint_dir must hold checkpoints of this version; those in {folder} are of jaxrank 0.1.0, whose "
+            "damage cannot be told: finish the run with that version, or remove them to start again"
+        )
     if found and not resume:
         raise ValueError(f"checkpoint_dir must be empty, or resume must be set; {folder} holds the run of another call")
     if len(found) > 1:
@@ -143,5 +154,5 @@ def saved_shares(folder: Path, resume: bool) -> int | None:
 
 def saved_steps(folder: Path) -> list[int]:
     """The steps of the checkpoints in ``folder``, ascending."""
-    found = (re.fullmatch(r"step-(\d+)\.npz", path.name) for path in folder.glob("step-*.npz"))
+    found = (re.fullmatch(r"step-(\d{10})\.arrays", path.name) for path in folder.glob("step-*.arrays"))
     return sorted(int(match[1]) for match in found if match)

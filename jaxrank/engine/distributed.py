@@ -4,7 +4,11 @@ Lanes never communicate, so processes communicate only twice: at the start, to c
 at the end, to gather the curves. A lane has the same number, and so the same random numbers, as in a run of a single
 process. In between, JAX's coordination service watches the processes: when one dies, it ends the others within about
 20 s. Each process has its own checkpoints (``checkpoint.py``), from which ``jaxrank resume`` continues with the same
-number of processes, or with fewer, which then run several shares one after the other.
+number of processes, with fewer, which then run several shares one after the other, or with more, of which some have
+nothing to run.
+
+What processes send each other is arrays and JSON, and never code. But whoever can reach the coordinator's port can join
+a run and spoil it: JAX's coordination service knows no passwords. So run on a network that only you can reach.
 
 Two processes on one machine (``scripts/cluster-demo``):
 
@@ -15,16 +19,16 @@ SLURM, where JAX finds the coordinator and the numbers itself (as on Kubernetes 
 
     #!/bin/bash
     #SBATCH --nodes=4 --ntasks-per-node=1 --signal=TERM@120 --requeue
-    if [ -e runs/a/run.json ]; then srun jaxrank resume runs/a --distributed
+    if [ -e runs/a/run.json ]; then srun jaxrank resume runs/a --distributed --out results
     else srun jaxrank run --checkpoint runs/a --distributed --steps 1000000 --seeds 1000; fi
 
 The same in a program: ``jr.distributed.start()`` before anything else uses JAX, then ``simulate`` as usual, and
 ``jr.distributed.leave()`` at the end.
 """
 
+import io
 import json
 import os
-import pickle
 import subprocess
 import sys
 import threading
@@ -36,8 +40,10 @@ import numpy as np
 
 from jaxrank.engine.identity import differences
 from jaxrank.engine.run import Run
+from jaxrank.output.arrays import pack, unpack
 
 GATHER_BYTES = 2**30  # of curves that are gathered; of more, every process keeps its own
+_LANES = ""  # the name of the lanes' numbers among the curves, which no metric has
 _HEARTBEAT_SECONDS = 20  # of silence, until a process counts as dead
 _PATIENCE_SECONDS = 20  # to wait for the others to end
 
@@ -99,11 +105,11 @@ def start(
     _tell_witness(f"jaxrank: process {jax.process_index()} of {jax.process_count()} {lost}")
 
 
-def what_is_kept(folder: os.PathLike[str] | None) -> str:
-    """What remains of a run with checkpoints in ``folder``, for messages."""
-    if folder is None:
+def what_is_kept(again: str | None) -> str:
+    """What remains of a run that the command ``again`` continues, or of one without checkpoints, for messages."""
+    if again is None:
         return "nothing was kept, as there is no checkpoint folder"
-    return f"checkpoints are kept, continue with: jaxrank resume {folder}"
+    return f"checkpoints are kept, continue with: {again}"
 
 
 def leave(code: int = 0, wait: bool = True) -> None:
@@ -126,16 +132,21 @@ def leave(code: int = 0, wait: bool = True) -> None:
 
 
 def gather(value: Any) -> list[Any]:
-    """The ``value`` of every process, in the order of their numbers."""
+    """The ``value``, which is any JSON, of every process, in the order of their numbers."""
+    return [about for about, _ in _gather_arrays(value, {})]
+
+
+def _gather_arrays(about: Any, arrays: Mapping[str, np.ndarray]) -> list[tuple[Any, Mapping[str, np.ndarray]]]:
+    """(about, arrays) of every process."""
     if jax.process_count() == 1:
-        return [value]
+        return [(about, arrays)]
     from jax.experimental.multihost_utils import process_allgather
 
     # Bytes, because JAX would round float64 to float32.
-    own = np.frombuffer(pickle.dumps(value), np.uint8)
+    own = np.frombuffer(b"".join(pack(about, arrays)), np.uint8)
     sizes = np.asarray(process_allgather(np.array([own.size], np.int32))).ravel()
     everyone = np.asarray(process_allgather(np.pad(own, (0, sizes.max() - own.size))))
-    return [pickle.loads(row[:size].tobytes()) for row, size in zip(everyone, sizes, strict=True)]
+    return [unpack(io.BytesIO(row[:size].tobytes()), int(size)) for row, size in zip(everyone, sizes, strict=True)]
 
 
 def gather_curves(
@@ -145,17 +156,19 @@ def gather_curves(
 
     And the seconds of running and of compiling, of the process that took longest.
     """
-    shares = [(numbers, run.curves) for numbers, run in runs]
-    size = sum(curve.nbytes for _, curves in shares for curve in curves.values())
+    own: dict[str, np.ndarray] = {}
+    if runs:
+        own = {name: np.concatenate([run.curves[name] for _, run in runs]) for name in runs[0][1].curves}
+        own[_LANES] = np.concatenate([numbers for numbers, _ in runs])
     taken = sum(run.seconds for _, run in runs), sum(run.compile_seconds for _, run in runs)
-    sizes, seconds = zip(*gather((size, taken)), strict=True)
+    sizes, seconds = zip(*gather((sum(array.nbytes for array in own.values()), taken)), strict=True)
+    shares = [own]
     if sum(sizes) <= GATHER_BYTES:
-        shares = [share for of_process in gather(shares) for share in of_process]
-    numbers = np.concatenate([np.zeros(0, int), *(numbers for numbers, _ in shares)])
-    names = shares[0][1] if shares else ()
+        shares = [dict(arrays) for _, arrays in _gather_arrays(None, own) if arrays]
+    curves = {name: np.concatenate([share[name] for share in shares]) for name in (shares or [{}])[0]}
+    numbers = curves.pop(_LANES, np.zeros(0, int))
     order = np.argsort(numbers)
-    curves = {name: np.concatenate([curves[name] for _, curves in shares])[order] for name in names}
-    return numbers[order], curves, max(seconds, key=sum)
+    return numbers[order], {name: curve[order] for name, curve in curves.items()}, max(seconds, key=sum)
 
 
 def agree(configuration: Mapping[str, Any]) -> None:

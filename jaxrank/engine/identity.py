@@ -16,7 +16,7 @@ from jaxrank.core.own_code import classes, code_of
 from jaxrank.core.version import __version__
 from jaxrank.engine.task import Task
 
-FORMAT = 2  # of checkpoints
+FORMAT = 3  # of checkpoints
 
 
 def configuration(task: Task) -> dict[str, Any]:

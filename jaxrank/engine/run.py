@@ -30,6 +30,7 @@ from jaxrank.engine.lanes import (
     nan_lanes,
     padded_size,
     run_intervals,
+    seen_by,
     spread,
     take_lanes,
 )
@@ -140,7 +141,11 @@ class Run:
         }
 
     def restore(self, step: int, snapshot: dict[str, np.ndarray]) -> None:
-        """Continues after ``step`` from a ``snapshot`` of this run, on whatever devices this one has."""
+        """Continues after ``step`` from a ``snapshot`` of this run, on whatever devices this one has.
+
+        A snapshot whose arrays have other names, shapes or types is refused.
+        """
+        self._refuse_misfit(step, snapshot)
         self.step, self.seconds = step, float(snapshot["seconds"])
         self.compile_seconds = float(snapshot["compile_seconds"])
         self.began = (self.step, self.seconds)
@@ -158,6 +163,29 @@ class Run:
             stored = [snapshot[f"lanes/{i}"].view(leaf.dtype)[padded] for i, leaf in enumerate(leaves)]
             state, sums = jax.tree.unflatten(structure, [spread(leaf, self.options["mesh"]) for leaf in stored])
             self.lanes = self.lanes._replace(state=state, sums=sums)
+
+    def _refuse_misfit(self, step: int, snapshot: dict[str, np.ndarray]) -> None:
+        """A ValueError unless the snapshot has all that ``snapshot`` of this run has at ``step``, and nothing else."""
+        lanes, active = self.settled.size, snapshot.get("active", np.zeros(0))
+        recorded = int(np.searchsorted(self.steps, step, side="right"))
+        progress = jax.tree.leaves((self.lanes.state, self.lanes.sums))
+        wanted: dict[str, Any] = {"seconds": ((), float), "compile_seconds": ((), float), "settled": ((lanes,), bool)}
+        wanted["active"] = (active.shape, np.int64)
+        wanted |= {f"lanes/{i}": ((active.size, *leaf.shape[1:]), leaf.dtype) for i, leaf in enumerate(progress)}
+        wanted |= {f"{part}/{name}": ((lanes,), float) for part in ("sums", "per_step") for name in self.sums}
+        if recorded:
+            seen = jax.eval_shape(seen_by, self.probes, self.lanes)
+            shapes = dict.fromkeys(self.sums, ()) | {name: values.shape[1:] for name, values in seen.items()}
+            wanted |= {f"curves/{name}": ((lanes, recorded, *shape), float) for name, shape in shapes.items()}
+        here = {name: f"{np.dtype(dtype).str}{list(shape)}" for name, (shape, dtype) in wanted.items()}
+        there = {name: f"{array.dtype.str}{list(array.shape)}" for name, array in snapshot.items()}
+        for name in {**here, **there}:
+            if here.get(name) != there.get(name):
+                got, rule = there.get(name, "missing"), here.get(name, "there")
+                raise ValueError(f"checkpoint must be of this run; its {name} is {got}, not {rule}")
+        increasing = active.ndim == 1 and (np.diff(active, prepend=-1) > 0).all() and (active < lanes).all()
+        if not increasing or not 1 <= step <= self.steps[-1]:
+            raise ValueError(f"checkpoint must be of this run; its lanes, or its step {step}, are not")
 
     def _next_intervals(self) -> np.ndarray:
         """[n, (start, stop, whole)]: what the next call runs. It ends where settled lanes may leave."""

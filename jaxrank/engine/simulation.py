@@ -18,6 +18,7 @@ from jaxrank.engine.loop import run_to_end, run_with_checkpoints
 from jaxrank.engine.request import Request, takes_request
 from jaxrank.engine.task import Task, prepare
 from jaxrank.output import results
+from jaxrank.output.files import refuse_links, require_folder
 from jaxrank.output.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -46,7 +47,14 @@ def simulate(policy: Policy, environment: Environment, request: Request) -> "xar
       >>> result["regret"][:, 0, -1].round(3).values
       array([ 0., 70.])
     """
-    return _carry_out(prepare(policy, environment, request))
+    return _carry_out(_claimed(prepare(policy, environment, request)))
+
+
+def _claimed(task: Task) -> Task:
+    """The task, whose folder for checkpoints, if it has one, is made: before any work, in case that it cannot be."""
+    if task.request.checkpoint_dir is not None:
+        require_folder(task.request.checkpoint_dir, "checkpoint_dir")
+    return task
 
 
 def _carry_out(task: Task) -> "xarray.Dataset":
@@ -61,7 +69,7 @@ def _carry_out(task: Task) -> "xarray.Dataset":
         distributed.agree(described)
     runs = []
     for share in range(jax.process_index(), shares, jax.process_count()):
-        numbers = np.array_split(np.arange(task.num_lanes), shares)[share]
+        numbers = np.arange(*(task.num_lanes * end // shares for end in (share, share + 1)))
         if not numbers.size:
             continue
         run = task.start(numbers)
@@ -70,6 +78,7 @@ def _carry_out(task: Task) -> "xarray.Dataset":
                 run_to_end(run, progress)
             else:
                 own = share_folder(folder, share, shares)
+                refuse_links(folder, own)
                 run_with_checkpoints(run, progress, own, described, request.checkpoint_every, request.resume)
         run.release()
         runs.append((numbers, run))
@@ -111,7 +120,18 @@ def compare(policies: Mapping[str, Policy], environment: Environment, request: R
     for name, policy in policies.items():
         if not isinstance(name, str):
             raise ValueError(f"policies must have names that are text; got {name!r}")
-        folder = None if request.checkpoint_dir is None else Path(request.checkpoint_dir) / quote(name, safe=" ")
+        folder = None
+        if request.checkpoint_dir is not None:
+            folder = folder_of(Path(request.checkpoint_dir), name)
+            refuse_links(Path(request.checkpoint_dir), folder)
         with renamed({"policy": f"policies[{name!r}]"}):
             tasks[name] = prepare(policy, environment, dataclasses.replace(request, checkpoint_dir=folder))
+    for task in tasks.values():
+        _claimed(task)
     return results.stack({name: _carry_out(task) for name, task in tasks.items()})
+
+
+def folder_of(folder: Path, name: str) -> Path:
+    """The folder, inside of ``folder`` whatever the name is, of the checkpoints of the policy of this name."""
+    quoted = quote(name, safe=" ")
+    return folder / (f"%2E{quoted[1:]}" if quoted.startswith(".") else quoted or "%")

@@ -1,5 +1,6 @@
 """Curves as pictures: the mean over instances and seeds, its standard error shaded."""
 
+import io
 import math
 import os
 import re
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrank.core.checks import choice
-from jaxrank.output.files import atomic_path
+from jaxrank.output.files import write_bytes
 from jaxrank.output.results import describe_error, mean_and_error, named_dim
 from jaxrank.output.results import per_step as per_step_means
 
@@ -272,8 +273,9 @@ def check_picture(name: str, path: str | os.PathLike[str]) -> None:
 def save_picture(figure: "Figure", path: str | os.PathLike[str]) -> None:
     """Writes a figure as PNG, PDF or SVG, by the path's ending."""
     check_picture("path", path)
-    with atomic_path(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    picture = io.BytesIO()
+    figure.savefig(picture, dpi=150, format=Path(path).suffix[1:])
+    write_bytes(path, picture.getbuffer())
 
 
 def _check_metric(result: "xarray.Dataset", metric: str) -> None:

@@ -1,6 +1,8 @@
 """The files of a study: the numbers as netCDF, a picture, and a page of Markdown."""
 
-from collections.abc import Mapping, Sequence
+import contextlib
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,7 +44,22 @@ def ordering(where: str, name: str, side: str, others: Sequence[str], values: Ma
 
 
 def write_report(folder: Path, name: str, report: Report, note: str, format: str) -> None:
-    """Writes <name>.nc, <name>.<format> and <name>.md, the page with ``note`` above the table; replaces old ones."""
+    """Writes <name>.nc, <name>.<format> and <name>.md, the page with ``note`` above the table; replaces old ones.
+
+    Only for the numbers is it an error if they cannot be written.
+    """
     results.save(report.result, folder / f"{name}.nc", overwrite=True)
-    save_picture(report.figure, folder / f"{name}.{format}")
-    write_text(folder / f"{name}.md", f"# {name}\n\n{note}\n\n{report.table}\n")
+    with spared(f"the picture of {name}"):
+        save_picture(report.figure, folder / f"{name}.{format}")
+    with spared(f"the page of {name}"):
+        write_text(folder / f"{name}.md", f"# {name}\n\n{note}\n\n{report.table}\n")
+
+
+@contextlib.contextmanager
+def spared(what: str) -> Iterator[None]:
+    """Turns a failure of the block, which draws or describes numbers that are saved already, into a warning."""
+    try:
+        yield
+    except Exception as error:
+        text = " ".join(str(error).split()) if isinstance(error, ValueError) else repr(error)
+        warnings.warn(f"{what} is missing: {text:.300}", RuntimeWarning, stacklevel=3)

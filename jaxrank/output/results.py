@@ -1,6 +1,5 @@
 """Curves as xarray: labelled, averaged with standard errors, saved and loaded."""
 
-import hashlib
 import io
 import json
 import os
@@ -14,13 +13,11 @@ import numpy as np
 from jaxrank.core.checks import switch
 from jaxrank.core.pytrees import leaf_axes
 from jaxrank.core.version import __version__
-from jaxrank.output.files import atomic_path
+from jaxrank.output.files import unsealed, write_sealed
 from jaxrank.output.tables import counted
 
 if TYPE_CHECKING:
     import xarray
-
-_SEAL = b"jaxrank sha256 "
 
 
 def from_curves(
@@ -150,10 +147,10 @@ def _instance_dims(curve: "xarray.DataArray") -> list[Any]:
 
 
 def save(result: "xarray.Dataset", path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
-    """Writes a result as netCDF: to a temporary name first, then renamed, so that no incomplete file is ever seen.
+    """Writes a result as netCDF: whole or not at all, on the disk when this returns, and sealed with its checksum.
 
-    The bytes are made in memory and sealed with their checksum: on a full disk or a damaged file, the HDF5 library
-    under netCDF can crash the whole process.
+    The bytes are made in memory: on a full disk or a damaged file, the HDF5 library under netCDF can crash the whole
+    process.
 
     Args:
       result: what ``simulate`` or ``compare`` returned.
@@ -166,9 +163,7 @@ def save(result: "xarray.Dataset", path: str | os.PathLike[str], *, overwrite: b
         raise ValueError(f"result must be what jr.simulate or jr.compare returned; got a {type(result).__name__}")
     if not switch("overwrite", overwrite) and _path(path).exists():
         raise ValueError(f"path must be new; there is a file at {path}: write overwrite=True to replace it")
-    content = bytes(result.to_netcdf(engine="h5netcdf"))
-    with atomic_path(path) as temporary:
-        Path(temporary).write_bytes(content + _seal(content))
+    write_sealed(path, [bytes(result.to_netcdf(engine="h5netcdf"))])
     return Path(path)
 
 
@@ -177,16 +172,11 @@ def load(path: str | os.PathLike[str]) -> "xarray.Dataset":
     import xarray
 
     path = _path(path)
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"path must be a results file; there is none at {path}")
     try:
-        whole = path.read_bytes()
-        content, seal = whole[: -len(_seal(b""))], whole[-len(_seal(b"")) :]
-        if not seal.startswith(_SEAL):
-            raise ValueError("it is incomplete, or another program's netCDF file, which xarray.open_dataset may read")
-        if seal != _seal(content):
-            raise ValueError("it is damaged; its checksum does not match")
-        return xarray.load_dataset(io.BytesIO(content), engine="h5netcdf")
+        with unsealed(path) as (file, size):
+            return xarray.load_dataset(io.BytesIO(file.read(size)), engine="h5netcdf")
     except (OSError, KeyError, ValueError) as error:
         raise ValueError(f"path must be a results file written by jaxrank; cannot read {path}: {error}") from None
 
@@ -205,11 +195,6 @@ def _require_curve(curve: Any) -> None:
         raise ValueError(f"curve must be one variable of a result, as result[{names[0]!r}]; got them all: {names}")
     if not isinstance(curve, xarray.DataArray):
         raise ValueError(f"curve must be an xarray.DataArray, as result['regret']; got a {type(curve).__name__}")
-
-
-def _seal(content: bytes) -> bytes:
-    """The checksum that follows the netCDF bytes; netCDF readers ignore it."""
-    return _SEAL + hashlib.sha256(content).digest()
 
 
 def _swept(policy: Any) -> dict[str, np.ndarray]:

@@ -27,6 +27,7 @@ Such a name imports the file or module: running a sweep file runs the code that 
 """
 
 import dataclasses
+import hashlib
 import itertools
 import os
 import re
@@ -46,6 +47,7 @@ from jaxrank.studies import worlds
 # are the world's own unless given.
 _OPTIONS = {flag.replace("-", "_"): field for flag, field in flags().items() if not field.metadata["of_machine"]}
 _OF_WORLD = ("steps", "metrics")
+FILE_NAME = re.compile(r"[\w=+@-][\w.=+@-]*")  # of all that a sweep writes into its folder
 DEFAULTS = {key: command_default(field) for key, field in _OPTIONS.items() if key not in _OF_WORLD}
 
 
@@ -64,7 +66,10 @@ class Cell:
 
     @property
     def file(self) -> str:
-        return re.sub(r"[^\w.=+-]+", "_", self.name) + ".nc"
+        name = re.sub(r"^\.|[^\w.=+-]+", "_", self.name)
+        if len(name.encode()) > 200:  # file systems allow 255
+            name = f"{name[:60]}-{hashlib.blake2b(name.encode(), digest_size=8).hexdigest()}"
+        return name + ".nc"
 
     def task(self) -> Task:
         return prepare(self.policy, self.world.environment, Request(**self.options))

@@ -5,12 +5,11 @@ summary.md and a picture of each metric. A finished cell is not run again, and i
 changed since; an interrupted cell continues from its checkpoint; a failed cell is tried again.
 """
 
-import contextlib
 import json
 import os
-import shutil
 import sys
 import time
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,10 +24,21 @@ from jaxrank.engine.identity import differences
 from jaxrank.engine.request import Request
 from jaxrank.engine.simulation import simulate
 from jaxrank.output import results
-from jaxrank.output.files import locked, write_text
+from jaxrank.output.files import (
+    UnwritableError,
+    locked,
+    read_json,
+    refuse_links,
+    remove,
+    remove_folder,
+    remove_tree,
+    write_json,
+    write_text,
+)
 from jaxrank.output.plotting import FORMATS, Entries, draw_curves, legend_below, panels, save_picture, styles
+from jaxrank.output.report import spared
 from jaxrank.output.tables import markdown, plus_minus
-from jaxrank.studies.sweep_files import DEFAULTS, Cell, Sweep, read_sweep
+from jaxrank.studies.sweep_files import DEFAULTS, FILE_NAME, Cell, Sweep, read_sweep
 
 if TYPE_CHECKING:
     import xarray
@@ -82,6 +92,7 @@ def sweep(
             title = f"[{number}/{len(planned.cells)}] {cell.name}"
             if entry["state"] == "done":
                 skipped += 1
+                remove_tree(_checkpoints(folder, cell.file))  # if it was killed before it could
                 continue
             started = time.perf_counter()
             try:
@@ -92,12 +103,17 @@ def sweep(
                 if not isinstance(error, ValueError):
                     reason = f"{type(error).__name__}: {reason}"
                 entry |= {"state": "failed", "error": reason}
-            _write_manifest(folder, manifest)
+            try:
+                _write_manifest(folder, manifest)
+            except UnwritableError as error:  # the cell's checkpoint, which says that it has finished, stays
+                warnings.warn(f"{error}; the sweep continues", RuntimeWarning, stacklevel=2)
+            else:
+                if entry["state"] == "done":
+                    remove_tree(_checkpoints(folder, cell.file))
             if progress:
                 said = f"{entry['seconds']:.1f} s" if entry["state"] == "done" else f"failed: {entry['error']}"
                 print(f"{title}: {said}", file=sys.stderr, flush=True)
-        with contextlib.suppress(OSError):  # it stays if cells that failed have left checkpoints
-            (folder / "checkpoints").rmdir()
+        remove_folder(folder / "checkpoints")  # it stays if cells that failed have left some
         table = _summary(planned, folder, manifest, format)
     errors = {name: entry["error"] for name, entry in manifest["cells"].items() if entry["state"] == "failed"}
     return SweepReport(folder, table, errors, skipped)
@@ -132,7 +148,8 @@ def estimate_sweep(
 
 
 def _run(cell: Cell, folder: Path, progress: bool, max_memory: float | None, every: float | str) -> None:
-    checkpoints = folder / "checkpoints" / cell.file.removesuffix(".nc")
+    checkpoints = _checkpoints(folder, cell.file)
+    refuse_links(folder, checkpoints)
     result = simulate(
         cell.policy,
         cell.world.environment,
@@ -144,7 +161,11 @@ def _run(cell: Cell, folder: Path, progress: bool, max_memory: float | None, eve
         **cell.options,
     )
     results.save(result, folder / cell.file, overwrite=True)
-    shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+def _checkpoints(folder: Path, file: str) -> Path:
+    """The folder of the checkpoints of the cell with this file."""
+    return folder / "checkpoints" / file.removesuffix(".nc")
 
 
 def _files(cells: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
@@ -159,7 +180,7 @@ def _old_files(folder: Path) -> list[str]:
     """The names of the files that the sweeps of the manifest in ``folder`` write."""
     cells = _stored(folder)["cells"].values()
     names = _files((cell["file"], cell["configuration"]["metrics"]) for cell in cells) if cells else []
-    return [name for name in names if Path(name).name == name]
+    return [name for name in names if FILE_NAME.fullmatch(name)]
 
 
 def _refuse_files_of_others(folder: Path, planned: Sweep) -> None:
@@ -175,23 +196,32 @@ def _refuse_files_of_others(folder: Path, planned: Sweep) -> None:
 def _remove_old(folder: Path) -> None:
     """Removes what sweeps have left in ``folder``, and nothing else."""
     for name in _old_files(folder):
-        (folder / name).unlink(missing_ok=True)
-        shutil.rmtree(folder / "checkpoints" / name.removesuffix(".nc"), ignore_errors=True)
-    (folder / _MANIFEST).unlink(missing_ok=True)
+        remove(folder / name)
+        remove_tree(_checkpoints(folder, name))
+    remove(folder / _MANIFEST)
 
 
 def _stored(folder: Path) -> dict[str, Any]:
     """The manifest in ``folder``; without cells if there is none."""
     path = folder / _MANIFEST
-    if not path.is_file():
+    if not path.exists():
         return {"cells": {}}
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest, sealed = read_json(path)
+        if set(manifest) != {"jaxrank", "jax", "cells"}:
+            raise ValueError("it has other members")
         for entry in manifest["cells"].values():
-            _ = entry["state"], entry["file"], list(entry["configuration"]["metrics"])
-        return manifest
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError(f"{path}: not a manifest of a sweep; remove it, or choose another folder") from None
+            metrics = entry["configuration"]["metrics"]
+            if not all(isinstance(text, str) for text in (entry["state"], entry["file"], *metrics)):
+                raise ValueError("a cell has no text where it must")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        why = str(error) if isinstance(error, ValueError) else "a cell lacks something"
+        raise ValueError(f"{path}: not a manifest of a sweep: {why}; remove it, or choose another folder") from None
+    if not sealed:
+        warnings.warn(
+            f"{path} is of jaxrank 0.1.0, and has no checksum to tell damage by", RuntimeWarning, stacklevel=2
+        )
+    return manifest
 
 
 def _manifest(folder: Path, planned: Sweep) -> dict[str, Any]:
@@ -225,7 +255,7 @@ def _refuse_changed(folder: Path, cell: Cell, before: dict[str, Any]) -> None:
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    write_text(folder / _MANIFEST, json.dumps(manifest, indent=1, ensure_ascii=False))
+    write_json(folder / _MANIFEST, manifest)
 
 
 def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any], format: str) -> str:
@@ -244,9 +274,11 @@ def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any], format: str
             rows.append([cell.where, str(policy), *(_final(result, metric, policy) for metric in result.data_vars)])
     width = 2 + max(1, len(metrics))
     table = markdown(["environment", "policy", *metrics][:width], [row + [""] * (width - len(row)) for row in rows])
-    write_text(folder / "summary.md", f"# Sweep\n\n{table}\n\njaxrank {__version__}, jax {jax.__version__}.\n")
+    with spared("summary.md"):
+        write_text(folder / "summary.md", f"# Sweep\n\n{table}\n\njaxrank {__version__}, jax {jax.__version__}.\n")
     for metric in metrics:
-        _picture(finished, metric, folder / f"{metric}.{format}")
+        with spared(f"the picture of {metric}"):
+            _picture(finished, metric, folder / f"{metric}.{format}")
     return table
 
 

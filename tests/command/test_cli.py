@@ -93,13 +93,14 @@ def test_resume_replaces_its_own_results_and_no_others(tmp_path, capsys):
     world = ["run", "--policy", "static", "--queries", "1", "--items", "4", "--steps", "50", "--out", str(out)]
     assert main([*world, "--seeds", "1", "--checkpoint", str(saved)]) == 0
     (out / "regret.png").unlink()  # as if it had been killed before it drew this
-    assert main(["resume", str(saved)]) == 0 and (out / "regret.png").exists()
+    again = ["resume", str(saved), "--out", str(out)]
+    assert main(again) == 0 and (out / "regret.png").exists()
     assert main([*world, "--seeds", "2", "--force"]) == 0
     capsys.readouterr()
-    assert main(["resume", str(saved)]) == 2
+    assert main(again) == 2
     assert f"--out must be new; there is {out / 'run.nc'}" in capsys.readouterr().err
     assert jr.load(out / "run.nc").sizes["seed"] == 2
-    assert main(["resume", str(saved), "--force"]) == 0 and jr.load(out / "run.nc").sizes["seed"] == 1
+    assert main([*again, "--force"]) == 0 and jr.load(out / "run.nc").sizes["seed"] == 1
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_the_command_saves_when_told_to_stop_and_resume_goes_on(tmp_path):
         time.sleep(0.05)
     run.send_signal(signal.SIGTERM)
     _, error = output(run, code=75)
-    assert "jaxrank run: interrupted at step" in error and f"continue with: jaxrank resume {saved}\n" in error
+    assert "jaxrank run: interrupted at step" in error and f"continue with: jaxrank resume {saved} --out {tmp_path}\n" in error
     assert error.count("\n") == 1
     (step,) = {max(saved_steps(saved / "RandomRanking" / "lanes-0-of-1"))}
     resumed = python("-m", "jaxrank", "resume", str(saved), "--quiet")
@@ -152,7 +152,7 @@ def test_resume_needs_only_the_folder(tmp_path, capsys):
     assert main(["run", *run, "--checkpoint", str(saved)]) == 0
     first = jr.load(tmp_path / "out" / "run.nc")
     (tmp_path / "out" / "run.nc").unlink()
-    assert main(["resume", str(saved)]) == 0
+    assert main(["resume", str(saved), "--out", str(tmp_path / "out")]) == 0
     assert jr.load(tmp_path / "out" / "run.nc").identical(first)
     assert main(["run", *run, "--checkpoint", str(saved), "--force"]) == 2, "--force replaces results, no checkpoints"
     assert f"{saved} holds a run: jaxrank resume {saved}" in capsys.readouterr().err

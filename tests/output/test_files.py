@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 import sys
 
@@ -10,7 +11,8 @@ import pytest
 
 import jaxrank as jr
 from jaxrank.command.cli import main
-from jaxrank.output.files import atomic_path, locked, write_text
+from jaxrank.output import files
+from jaxrank.output.files import locked, write_bytes, write_text
 
 
 @pytest.fixture
@@ -32,10 +34,8 @@ def tiny_disk(tmp_path):
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     path = tmp_path / "run.nc"
     path.write_text("old")
-    with pytest.raises(RuntimeError), atomic_path(path) as temporary:
-        with open(temporary, "w") as file:
-            file.write("half")
-        raise RuntimeError
+    with pytest.raises(TypeError):
+        write_bytes(path, b"half", "not bytes")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["run.nc"]
 
@@ -58,17 +58,20 @@ def test_a_full_disk_is_named_and_leaves_the_old_file_and_nothing_else(tiny_disk
 
 
 def test_the_command_says_in_one_line_that_the_disk_is_full(tmp_path, monkeypatch, capsys):
-    def full(*_, **__):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    class FullDisk(files.Disk):
+        def create(self, path):
+            if path.parent == tmp_path / "out":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return super().create(path)
 
+    monkeypatch.setattr(files, "disk", FullDisk())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     arguments = ["run", "--policy", "static", "--queries", "2", "--items", "3", "--steps", "10", "--quiet"]
-    assert main([*arguments, "--out", str(tmp_path / "before")]) == 0  # compiles: JAX's cache writes bytes, too
-    capsys.readouterr()
-    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     assert main([*arguments, "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1 and "run.nc: No space left on device" in error
-    assert os.listdir(tmp_path / "out") == []
+    printed = capsys.readouterr()
+    assert "StaticRanking" in printed.out and printed.err.count("\n") == 1
+    found = re.search(r"run.nc: No space left on device; the results were written to (\S+) instead", printed.err)
+    assert os.listdir(tmp_path / "out") == [] and jr.load(found[1])["regret"].sizes["query"] == 2
 
 
 def test_a_folder_that_cannot_be_written_is_named_before_the_work(tmp_path, monkeypatch, capsys):

@@ -130,7 +130,7 @@ def test_an_interrupted_cell_goes_on_from_its_checkpoint(config, tmp_path, monke
     monkeypatch.setattr(sweeps, "simulate", interrupted)
     assert main(["sweep", str(config), "--out", str(out), "--quiet"]) == 75
     assert "continue with: the same command" in capsys.readouterr().err
-    assert set(states(out).values()) == {"waiting"} and list(out.glob("checkpoints/*/*/step-*.npz"))
+    assert set(states(out).values()) == {"waiting"} and list(out.glob("checkpoints/*/*/step-*.arrays"))
     steps = []
     monkeypatch.setattr(
         sweeps,
