@@ -2,9 +2,9 @@
 
 The XLA loop of ``lanes.py`` launches several kernels a step and moves the lanes' state through memory in each. Here the
 policy's own one-lane code is evaluated entry by entry (``entrywise.py``) inside a kernel: every program of its grid
-loads a block of lanes, runs the intervals, writes what is recorded at their ends, and stores the state. It is meant for
-GPUs, where Pallas compiles it by Triton; in interpret mode it runs anywhere, for tests. ``simulate`` does not choose it
-yet: nobody has run it on a GPU, and compiled for one, the kernels of several policies spill registers.
+loads a block of lanes, runs the intervals, writes what is recorded at their ends, and stores the state. On GPUs, Pallas
+compiles it by Triton; elsewhere it runs in interpret mode, as plain JAX, for tests. ``ways.py`` says which runs are
+kernels.
 """
 
 import math
@@ -18,15 +18,42 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+from jax.sharding import Mesh
 
 from jaxrank.core import random
 from jaxrank.core.types import Array
 from jaxrank.engine.entries import Entries
 from jaxrank.engine.entrywise import entry_by_entry
-from jaxrank.engine.lanes import Lanes, lane_axes, may_settle, one_step
+from jaxrank.engine.lanes import PER_INTERVAL, PER_LANE, SHARED, Lanes, lane_axes, may_settle, on_mesh, one_step
 
 BLOCK = 128  # lanes of one program: a vector of Triton's must have a power of two of them
 _WARPS = 4  # so each of the 128 threads has one lane
+
+
+def run_kernels(lanes: Lanes, intervals: Array, *, metrics: tuple[str, ...], mesh: Mesh, prng: str) -> Any:
+    """``run_kernel`` on every device with its share of lanes; in interpret mode where the devices are no GPUs."""
+    interpret = mesh.devices.flat[0].platform != "gpu"
+    run = partial(run_kernel, metrics=metrics, prng=prng, interpret=interpret)
+    out_specs = (PER_LANE, PER_INTERVAL, PER_INTERVAL, PER_INTERVAL)
+    return on_mesh(run, mesh, lanes, SHARED, out_specs=out_specs)(lanes, intervals)
+
+
+def check_entrywise(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> None:
+    """Raises a NotEntrywiseError if a step of these lanes cannot be evaluated entry by entry."""
+    leaves, structure = jax.tree.flatten(lanes)
+    shapes = [
+        leaf.shape if axis is None else leaf.shape[1:] for leaf, axis in zip(leaves, lane_axes(lanes), strict=True)
+    ]
+
+    def step() -> Any:
+        entries = [
+            Entries(shape, leaf.dtype, [jnp.zeros(BLOCK, leaf.dtype)] * math.prod(shape))
+            for shape, leaf in zip(shapes, leaves, strict=True)
+        ]
+        advance = entry_by_entry(partial(_advance, metrics, prng), num_lanes=BLOCK)
+        return advance(jax.tree.unflatten(structure, entries), jnp.int32(1))
+
+    jax.eval_shape(step)
 
 
 def run_kernel(

@@ -262,6 +262,13 @@ class Request:
         default=None,
     )
 
+    way: str | None = option(
+        _or_none(functools.partial(checks.choice, allowed=("kernel", "loop"))),
+        """how the steps are run: "kernel", one GPU kernel for all steps of a call, or "loop", an XLA loop; by default
+        the kernel where it can be had. On a CPU, a kernel is interpreted, which is slow and meant for tests.""",
+        default=None,
+    )
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, field.metadata["check"](field.name, getattr(self, field.name)))
