@@ -108,6 +108,55 @@ class Entries:
         return cls(*form, flat)
 
 
+class TouchedError(Exception):
+    """Code outside of rare branches asks for entries that are kept in memory."""
+
+    def __init__(self, entries: "KeptEntries") -> None:
+        super().__init__("these entries are used outside of rare branches")
+        self.entries = entries
+
+
+@jax.tree_util.register_pytree_node_class
+class KeptEntries(Entries):
+    """Entries of a kernel that stay in memory: only a rare branch loads and stores them. It has no leaves."""
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        dtype: Any,
+        load: Callable[[], Sequence[Entry]],
+        store: Callable[[int, Entry], None],
+    ) -> None:
+        self.shape, self.dtype, self._load, self._store = tuple(shape), dtype, load, store
+
+    @property
+    def flat(self) -> list[Entry]:  # type: ignore[override]
+        raise TouchedError(self)
+
+    def loaded(self) -> Entries:
+        return Entries(self.shape, self.dtype, self._load())
+
+    def store(self, new: Entries, loaded: Entries) -> None:
+        """Stores what has changed since it was ``loaded``."""
+        for i, (entry, before) in enumerate(zip(new.flat, loaded.flat, strict=True)):
+            if entry is not before:
+                self._store(i, entry)
+
+    def vectors(self, num_lanes: int) -> "KeptEntries":
+        return self
+
+    def tree_flatten(self) -> tuple[tuple[()], Any]:
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, form: Any, flat: Any) -> "KeptEntries":
+        return form
+
+
+def is_entries(x: Any) -> bool:
+    return isinstance(x, Entries)
+
+
 def unstacked(x: Array) -> list[Array]:
     """[x[0], x[1], …]."""
     return [lax.index_in_dim(x, i, keepdims=False) for i in range(x.shape[0])]

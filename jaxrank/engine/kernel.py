@@ -20,13 +20,14 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 from jax.sharding import Mesh
 
-from jaxrank.core import random
 from jaxrank.core.types import Array
-from jaxrank.engine.entries import Entries
+from jaxrank.engine.entries import Entries, KeptEntries, TouchedError, is_entries
+from jaxrank.engine.entry_loop import advance_lane, end_interval, vectors
 from jaxrank.engine.entrywise import entry_by_entry
-from jaxrank.engine.lanes import PER_INTERVAL, PER_LANE, SHARED, Lanes, lane_axes, may_settle, on_mesh, one_step
+from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh
 
 BLOCK = 128  # lanes of one program: a vector of Triton's must have a power of two of them
+_LARGE = 32  # entries of an array that is kept in memory if only rare branches change it
 _WARPS = 4  # so each of the 128 threads has one lane
 
 
@@ -34,26 +35,49 @@ def run_kernels(lanes: Lanes, intervals: Array, *, metrics: tuple[str, ...], mes
     """``run_kernel`` on every device with its share of lanes; in interpret mode where the devices are no GPUs."""
     interpret = mesh.devices.flat[0].platform != "gpu"
     run = partial(run_kernel, metrics=metrics, prng=prng, interpret=interpret)
-    out_specs = (PER_LANE, PER_INTERVAL, PER_INTERVAL, PER_INTERVAL)
-    return on_mesh(run, mesh, lanes, SHARED, out_specs=out_specs)(lanes, intervals)
+    return on_mesh(run, mesh, lanes, SHARED, out_specs=BY_INTERVAL)(lanes, intervals)
 
 
-def check_entrywise(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> None:
-    """Raises a NotEntrywiseError if a step of these lanes cannot be evaluated entry by entry."""
+def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list[bool]:
+    """For every leaf of ``lanes``: does it stay in memory, because it is large and only rare branches change it?
+
+    Raises:
+      NotEntrywiseError: the policy or the environment has an operation that cannot be evaluated entry by entry.
+    """
     leaves, structure = jax.tree.flatten(lanes)
-    shapes = [
-        leaf.shape if axis is None else leaf.shape[1:] for leaf, axis in zip(leaves, lane_axes(lanes), strict=True)
-    ]
+    axes = lane_axes(lanes)
+    shapes = [leaf.shape if axis is None else leaf.shape[1:] for leaf, axis in zip(leaves, axes, strict=True)]
+    state = _state_of(lanes)
+    kept = [i in state and math.prod(shape) >= _LARGE for i, shape in enumerate(shapes)]
+    of_entries = partial(entry_by_entry, num_lanes=BLOCK)
 
-    def step() -> Any:
-        entries = [
-            Entries(shape, leaf.dtype, [jnp.zeros(BLOCK, leaf.dtype)] * math.prod(shape))
-            for shape, leaf in zip(shapes, leaves, strict=True)
-        ]
-        advance = entry_by_entry(partial(_advance, metrics, prng), num_lanes=BLOCK)
-        return advance(jax.tree.unflatten(structure, entries), jnp.int32(1))
+    def step() -> None:
+        entries = []
+        for shape, leaf, stays in zip(shapes, leaves, kept, strict=True):
+            same = [jnp.zeros(BLOCK, leaf.dtype)] * math.prod(shape)  # one and the same: quick to evaluate
+            in_memory = KeptEntries(shape, leaf.dtype, lambda same=same: same, lambda i, entry: None)  # type: ignore[misc]
+            entries.append(in_memory if stays else Entries(shape, leaf.dtype, same))
+        lane = jax.tree.unflatten(structure, entries)
+        try:
+            after, sums = of_entries(partial(advance_lane, metrics, prng))(lane, jnp.int32(1))
+            of_entries(end_interval)(lane._replace(state=after, sums=sums), jnp.int32(1))
+        except TouchedError as error:
+            kept[next(i for i, x in enumerate(entries) if x is error.entries)] = False
+            return
+        for i, x in zip(state, jax.tree.leaves(after, is_leaf=is_entries), strict=True):
+            kept[i] = kept[i] and x is entries[i]
 
-    jax.eval_shape(step)
+    before: list[bool] = []
+    while before != kept:
+        before = list(kept)
+        jax.eval_shape(step)
+    return kept
+
+
+def _state_of(lanes: Lanes) -> range:
+    """The numbers of the leaves of ``lanes`` that are its state."""
+    end = len(jax.tree.leaves(lanes)) - len(jax.tree.leaves(lanes.sums))
+    return range(end - len(jax.tree.leaves(lanes.state)), end)
 
 
 def run_kernel(
@@ -95,20 +119,28 @@ def run_kernel(
         for name in metrics
     }
     settled = _Rows((num_intervals,), np.dtype(bool), block)
+    stays = kept_in_memory(lanes, metrics=metrics, prng=prng)
 
     def kernel(*refs: Any) -> None:
         given = iter(refs)
         intervals_ref = next(given)
-        lane = jax.tree.unflatten(structure, [rows.load(given) for rows in inputs])
+        input_refs = [rows.ref(given) for rows in inputs]
         progress_refs = [rows.ref(given) for rows in outputs]
         record_refs = {name: rows.ref(given) for name, rows in records.items()}
         settled_ref = settled.ref(given)
         of_entries = partial(entry_by_entry, num_lanes=block)
+        lane = jax.tree.unflatten(
+            structure,
+            [
+                rows.keep(ref, progress_refs[i - _state_of(lanes).start]) if stays[i] else rows.load(ref)
+                for i, (rows, ref) in enumerate(zip(inputs, input_refs, strict=True))
+            ],
+        )
 
         def step(t: Array, carry: Any) -> Any:
             state, sums = carry
-            return _vectors(
-                of_entries(partial(_advance, metrics, prng))(lane._replace(state=state, sums=sums), t), block
+            return vectors(
+                of_entries(partial(advance_lane, metrics, prng))(lane._replace(state=state, sums=sums), t), block
             )
 
         def interval(i: Array, carry: Any) -> Any:
@@ -116,13 +148,14 @@ def run_kernel(
             state, sums = lax.fori_loop(start, stop, step, carry)
             for name in metrics:
                 records[name].store_row(record_refs[name], i, sums[name].total)
-            sums, is_settled = of_entries(_end_interval)(lane._replace(state=state, sums=sums), whole)
+            sums, is_settled = of_entries(end_interval)(lane._replace(state=state, sums=sums), whole)
             settled.store_row(settled_ref, i, is_settled)
-            return state, _vectors(sums, block)
+            return state, vectors(sums, block)
 
-        carry = lax.fori_loop(0, num_intervals, interval, _vectors((lane.state, lane.sums), block))
-        for rows, ref, entries in zip(outputs, progress_refs, jax.tree.leaves(carry, is_leaf=_is_entries), strict=True):
-            rows.store(ref, entries)
+        carry = lax.fori_loop(0, num_intervals, interval, vectors((lane.state, lane.sums), block))
+        for rows, ref, entries in zip(outputs, progress_refs, jax.tree.leaves(carry, is_leaf=is_entries), strict=True):
+            if not isinstance(entries, KeptEntries):
+                rows.store(ref, entries)
 
     results = [*outputs, *records.values(), settled]
     stored = [rows for rows in results if rows.size]
@@ -141,28 +174,6 @@ def run_kernel(
     state, sums = jax.tree.unflatten(progress_structure, whole[: len(outputs)])
     totals = [jnp.moveaxis(x, 0, 1) for x in whole[len(outputs) :]]  # [n, lanes, …]
     return (state, sums), dict(zip(metrics, totals, strict=False)), totals[-1], {}
-
-
-def _advance(metrics: tuple[str, ...], prng: str, lane: Lanes, t: Array) -> Any:
-    """One lane's state and sums after step ``t``."""
-    state, _, _, measured = one_step(lane, random.step_words(lane.key, t), t, metrics=metrics, prng=prng)
-    return state, {name: lane.sums[name].add(measured[name]) for name in metrics}
-
-
-def _end_interval(lane: Lanes, whole: Array) -> Any:
-    """One lane's sums to continue with, and whether it is settled; of an interval that is cut short, as they are."""
-    sums = jax.tree.map(lambda value: jnp.where(whole == 1, jnp.zeros_like(value), value), lane.sums)
-    if not may_settle(lane.policy, lane.environment):
-        return sums, jnp.bool_(False)
-    return sums, lane.policy.settled(lane.state) & (whole == 1)  # type: ignore[attr-defined]
-
-
-def _is_entries(x: Any) -> bool:
-    return isinstance(x, Entries)
-
-
-def _vectors(tree: Any, block: int) -> Any:
-    return jax.tree.map(lambda x: x.vectors(block), tree, is_leaf=_is_entries)
 
 
 class _Rows:
@@ -199,10 +210,22 @@ class _Rows:
     def ref(self, given: Any) -> Any:
         return next(given) if self.size else None
 
-    def load(self, given: Any) -> Entries:
-        ref = self.ref(given)
+    def load(self, ref: Any) -> Entries:
+        return Entries(self.shape, self.dtype, self._entries(ref))
+
+    def keep(self, source: Any, ref: Any) -> KeptEntries:
+        """Entries that stay in memory, at ``ref``, and come from ``source``."""
+
+        def store(i: int, entry: Any) -> None:
+            ref[i, :] = entry.astype(self.stored)
+
+        for i in range(self.size):
+            ref[i, :] = source[i, :]
+        return KeptEntries(self.shape, self.dtype, partial(self._entries, ref), store)
+
+    def _entries(self, ref: Any) -> list[Any]:
         at: Any = 0 if self.block is None else slice(None)
-        return Entries(self.shape, self.dtype, [ref[i, at].astype(self.dtype) for i in range(self.size)])
+        return [ref[i, at].astype(self.dtype) for i in range(self.size)]
 
     def store(self, ref: Any, entries: Entries) -> None:
         for i, entry in enumerate(entries.vectors(self.block or 0).flat):

@@ -28,6 +28,7 @@ _IN_CACHE = 5 * 2**19
 _VECTOR = 16  # lanes; a large part has an odd multiple of it (``padded_size``)
 _FEWEST, _MOST = 15, 127  # vectors of a part, whatever their bytes
 PER_LANE, PER_INTERVAL, SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+BY_INTERVAL = (PER_LANE, PER_INTERVAL, PER_INTERVAL, PER_INTERVAL)  # what a call returns
 
 Sums = dict[str, CompensatedSum]  # by metric
 
@@ -176,8 +177,7 @@ def run_intervals(
         merge_recorded = partial(jax.lax.collapse, start_dimension=1, stop_dimension=3)
         return jax.tree.map(merge, progress), *jax.tree.map(merge_recorded, recorded)
 
-    out_specs = (PER_LANE, PER_INTERVAL, PER_INTERVAL, PER_INTERVAL)
-    return on_mesh(run_parts, mesh, lanes, SHARED, SHARED, out_specs=out_specs)(lanes, intervals, probes)
+    return on_mesh(run_parts, mesh, lanes, SHARED, SHARED, out_specs=BY_INTERVAL)(lanes, intervals, probes)
 
 
 def _require(owner: Any, method: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:

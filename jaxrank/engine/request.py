@@ -263,9 +263,10 @@ class Request:
     )
 
     way: str | None = option(
-        _or_none(functools.partial(checks.choice, allowed=("kernel", "loop"))),
-        """how the steps are run: "kernel", one GPU kernel for all steps of a call, or "loop", an XLA loop; by default
-        the kernel where it can be had. On a CPU, a kernel is interpreted, which is slow and meant for tests.""",
+        _or_none(functools.partial(checks.choice, allowed=("kernel", "entries", "loop"))),
+        """how the steps are run: "kernel", one GPU kernel for all steps of a call; "entries", an XLA loop, entry by
+        entry; or "loop", an XLA loop over arrays. By default the first of them that the policy and the devices allow,
+        and on a CPU the loop. On a CPU, a kernel is interpreted, which is slow and meant for tests.""",
         default=None,
     )
 

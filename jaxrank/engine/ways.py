@@ -1,13 +1,16 @@
-"""Two ways through a call: one Pallas kernel (``kernel.py``) or an XLA loop (``lanes.py``), and which one a run takes.
+"""Three ways through the steps of a call, and which one a run takes.
 
-On a GPU, a run whose lanes are small goes through all steps of a call in one kernel. Everything else is an XLA loop:
-policies with features, long lists of items, probes, CPUs, TPUs, and GPUs on which Pallas' Triton backend does not
-compile. JAX 0.12 deprecates that backend, but still has it. Where it is missing, runs take the loop and say why.
+- "kernel" (``kernel.py``): one Pallas kernel a call. A run on a GPU takes it if its lanes are small.
+- "entries" (``entry_loop.py``): an XLA loop, entry by entry. Other runs of small lanes on accelerators take it.
+- "loop" (``lanes.py``): an XLA loop over arrays: CPUs, policies with features, long lists of items, and probes.
+
+Kernels are compiled by Pallas' Triton backend. JAX 0.12 deprecates it, but still has it; where it is missing, runs take
+the next way and say why.
 """
 
 import math
 import re
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -15,10 +18,10 @@ import jax
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
-from jaxrank.engine.lanes import Lanes, lane_axes, run_intervals
+from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, run_intervals
 
-# Numbers that a lane may consist of, state and parameters together, to go through a kernel: each is a register or a
-# place in the cache of its core. ``benchmarks/accelerators.py`` shows what larger lanes compile to.
+# Numbers that a lane may consist of, state and parameters together, to be taken apart: in a kernel, each is a register
+# or a place in the cache of its core. ``benchmarks/accelerators.py`` shows what larger lanes compile to.
 MOST_ENTRIES = 400
 _OLDEST_GPU = 8.0  # the compute capability that Triton needs
 # The parts of a program that XLA puts into CUDA graphs. With loops and conditionals among them, a whole call is one
@@ -29,8 +32,8 @@ _GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITI
 class Way(NamedTuple):
     """The way that a run takes."""
 
-    name: str  # "kernel" or "loop"
-    reason: str = ""  # why it is not the kernel
+    name: str  # "kernel", "entries" or "loop"
+    reason: str = ""  # why it is not one before it
 
     def __str__(self) -> str:
         return f"{self.name} ({self.reason})" if self.reason else self.name
@@ -39,7 +42,7 @@ class Way(NamedTuple):
 def choose(
     asked: str | None, lanes: Lanes, probes: dict[str, Any], *, metrics: tuple[str, ...], mesh: Mesh, prng: str
 ) -> Way:
-    """The way of a run: the one that was asked for or, on a GPU, the kernel if nothing speaks against it.
+    """The way of a run: the one that was asked for, or the first that it can take.
 
     Args:
       asked: its name, or None.
@@ -52,23 +55,28 @@ def choose(
     if asked == "loop":
         return Way("loop", "as asked for")
     platform = platform_of(mesh)
-    if asked is None and platform != "gpu":
-        return Way("loop", f"kernels are for GPUs, and this is a {platform.upper()}")
-    obstacle = "a kernel has no room for probes" if probes else _of_device(mesh) or _of_code(lanes, metrics, prng)
-    if not obstacle:
-        return Way("kernel")
-    if asked == "kernel":
-        raise ValueError(f"way must be 'loop' or left out where a kernel cannot be had; got 'kernel', but {obstacle}")
-    return Way("loop", obstacle)
+    if asked is None and platform == "cpu":
+        return Way("loop", "the fastest on a CPU")
+    obstacle = "probes see whole arrays" if probes else _of_code(lanes, metrics, prng)
+    if asked is not None and obstacle:
+        raise ValueError(f"way must be 'loop' where lanes cannot be taken apart; got {asked!r}, but {obstacle}")
+    if obstacle:
+        return Way("loop", obstacle)
+    if asked == "entries":
+        return Way("entries", "as asked for")
+    obstacle = _of_device(mesh)
+    if asked == "kernel" and obstacle and platform == "gpu":
+        raise ValueError(f"way must be 'loop' or 'entries' where there are no kernels; got 'kernel', but {obstacle}")
+    return Way("entries", obstacle) if obstacle and asked is None else Way("kernel")
 
 
 def _of_device(mesh: Mesh) -> str:
     """Why these devices cannot run kernels; empty if they can."""
+    device = mesh.devices.flat[0]
+    if device.platform != "gpu":
+        return f"kernels are for GPUs, and this is a {device.platform.upper()}"
     if find_spec("jax.experimental.pallas.triton") is None:
         return f"JAX {jax.__version__} has no Triton backend of Pallas"
-    device = mesh.devices.flat[0]
-    if device.platform != "gpu":  # there, kernels are interpreted
-        return ""
     capability = getattr(device, "compute_capability", "none")
     if not re.fullmatch(r"\d+\.\d+", capability) or float(capability) < _OLDEST_GPU:  # of AMD's, it is a name
         return f"Triton needs an NVIDIA GPU of compute capability {_OLDEST_GPU}, and this one has {capability}"
@@ -76,14 +84,14 @@ def _of_device(mesh: Mesh) -> str:
 
 
 def _of_code(lanes: Lanes, metrics: tuple[str, ...], prng: str) -> str:
-    """Why these lanes cannot be one kernel; empty if they can."""
+    """Why these lanes cannot be taken apart; empty if they can."""
     if (entries := num_entries(lanes)) > MOST_ENTRIES:
-        return f"a lane has {entries:,} numbers, and a kernel has room for {MOST_ENTRIES:,}"
+        return f"a lane has {entries:,} numbers, and at most {MOST_ENTRIES:,} are taken apart"
     from jaxrank.engine.entrywise import NotEntrywiseError
-    from jaxrank.engine.kernel import check_entrywise
+    from jaxrank.engine.kernel import kept_in_memory
 
     try:
-        check_entrywise(lanes, metrics=metrics, prng=prng)
+        kept_in_memory(lanes, metrics=metrics, prng=prng)
     except NotEntrywiseError as error:
         return str(error)
     return ""
@@ -158,4 +166,9 @@ def _advance(
         from jaxrank.engine.kernel import run_kernels
 
         return run_kernels(lanes, intervals, metrics=metrics, mesh=mesh, prng=prng)
+    if way == "entries":
+        from jaxrank.engine.entry_loop import run_entries
+
+        run = partial(run_entries, metrics=metrics, prng=prng)
+        return on_mesh(run, mesh, lanes, SHARED, out_specs=BY_INTERVAL)(lanes, intervals)
     return run_intervals(lanes, intervals, probes, metrics=metrics, mesh=mesh, prng=prng)
