@@ -31,6 +31,7 @@ from jaxrank.engine.entries import (
     Entries,
     Entry,
     KeptEntries,
+    OpenEntries,
     TouchedError,
     any_lane,
     fold,
@@ -44,7 +45,7 @@ from jaxrank.engine.entries import (
     spread,
     unstacked,
 )
-from jaxrank.engine.entry_rules import IDENTITY, RULES, elementwise
+from jaxrank.engine.entry_rules import IDENTITY, IN_MEMORY, RULES, elementwise
 
 _WRITTEN_OUT = 4096  # entries that a loop of known length may make, over all its rounds, to be written out
 _CALLS = {  # primitives that call a jaxpr, and the parameter that holds it
@@ -146,8 +147,10 @@ class _Evaluation:
             return self._scan(eqn, operands)
         if name.startswith("random_"):
             return self._random(eqn, operands, avals)
-        if name in RULES and (results := RULES[name](eqn, operands, avals, self.num_lanes)) is not None:
-            return results
+        rules = [IN_MEMORY] if operands and isinstance(operands[0], OpenEntries) else []
+        for known in [*rules, RULES]:
+            if name in known and (results := known[name](eqn, operands, avals, self.num_lanes)) is not None:
+                return results
         if all(x.known for x in operands):
             made = fold(eqn.primitive, [x.array() for x in operands], eqn.params)
             return [Entries.shared(x) for x in (made if eqn.primitive.multiple_results else [made])]
@@ -197,7 +200,8 @@ class _Evaluation:
             return choose()
         anyone = any_lane(operate("gt", index, np.zeros((), index.dtype)[()]))
         if any(isinstance(x, KeptEntries) for x in operands):
-            return self._with_kept(anyone, choose_from, operands[1:], _passed_through(branches[0]))
+            taken = operate("gt", index, np.zeros((), index.dtype)[()])
+            return self._with_kept(taken, *branches, operands[1:], anyone)  # type: ignore[misc]
         if self.in_place and (carried := _passed_through(branches[0])) is not None:
             return self._at_most_once(anyone, choose_from, operands[1:], carried)
         usual = self._branch(branches[0], operands)
@@ -217,26 +221,27 @@ class _Evaluation:
         return lax.while_loop(lambda s: s[0], lambda s: (jnp.bool_(False), self._in_form(once(s[1]), form)), state)[1]
 
     def _with_kept(
-        self, anyone: Entry, choose: Callable[[Any], Any], arguments: list[Entries], carried: list[int] | None
+        self, taken: Entry, usual: Any, branch: Any, arguments: list[Entries], anyone: Entry
     ) -> list[Entries]:
-        """Like ``_at_most_once``, where some arguments are kept in memory: the branch loads and stores them."""
+        """A rare branch with arguments that are kept in memory: it reads and writes them there."""
         kept = {i: x for i, x in enumerate(arguments) if isinstance(x, KeptEntries)}
+        carried = _passed_through(usual)
         if carried is None:
             raise TouchedError(next(iter(kept.values())))
         others = [j for j, i in enumerate(carried) if i not in kept]
 
-        def usual() -> list[Entries]:
+        def leave() -> list[Entries]:
             return [arguments[carried[j]] for j in others]
 
-        def load_and_store() -> list[Entries]:
-            loaded = {i: x.loaded() for i, x in kept.items()}
-            results = choose([loaded.get(i, x) for i, x in enumerate(arguments)])
+        def take() -> list[Entries]:
+            opened = {i: OpenEntries(x, taken) for i, x in kept.items()}
+            results = self.of(branch, [opened.get(i, x) for i, x in enumerate(arguments)])
             for j, i in enumerate(carried):
-                if i in kept:
-                    kept[i].store(results[j], loaded[i])
-            return [results[j] for j in others]
+                if i in opened:
+                    opened[i].store(results[j])
+            return _selected(taken, [results[j] for j in others], leave())
 
-        changed = self._alike(lambda pick: lax.cond(anyone, pick[1], pick[0]), [usual, load_and_store])
+        changed = self._alike(lambda pick: lax.cond(anyone, pick[1], pick[0]), [leave, take])
         results = dict(zip(others, changed, strict=True))
         return [results[j] if j in results else arguments[i] for j, i in enumerate(carried)]
 
@@ -263,6 +268,7 @@ class _Evaluation:
 
     def _stable(self, body: Callable[[Any], Any], carry: Any) -> Any:
         """The carry in a form that the body keeps: entries are vectors if the body makes them differ."""
+        carry = [Entries(x.shape, x.dtype, x.flat) for x in carry]  # no loop carries what is open in memory
         while True:
             carry = self._in_form(carry, carry)
             after = jax.eval_shape(body, carry)

@@ -87,6 +87,8 @@ def _of_code(lanes: Lanes, metrics: tuple[str, ...], prng: str) -> str:
     """Why these lanes cannot be taken apart; empty if they can."""
     if (entries := num_entries(lanes)) > MOST_ENTRIES:
         return f"a lane has {entries:,} numbers, and at most {MOST_ENTRIES:,} are taken apart"
+    if any(leaf.dtype.itemsize > 4 for leaf in jax.tree.leaves(lanes)):
+        return "only numbers of 32 bits are taken apart"
     from jaxrank.engine.entrywise import NotEntrywiseError
     from jaxrank.engine.kernel import kept_in_memory
 
