@@ -6,7 +6,7 @@ An entry is a NumPy scalar, which is known while the code is traced; a JAX scala
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -106,6 +106,94 @@ class Entries:
     @classmethod
     def tree_unflatten(cls, form: tuple[tuple[int, ...], Any], flat: Sequence[Entry]) -> "Entries":
         return cls(*form, flat)
+
+
+class Memory(Protocol):
+    """Where a kernel keeps an array of its lanes."""
+
+    def load(self) -> Entries: ...
+    def store(self, entries: Entries) -> None: ...
+    def read(self, place: Array) -> Array: ...  # in every lane, the entry of this number
+    def write(self, place: Array, value: Array, where: Array) -> None: ...  # likewise, in some lanes
+
+
+class TouchedError(Exception):
+    """Code needs the entries of an array that is kept in memory, in a way that only plain entries allow."""
+
+    def __init__(self, entries: Entries) -> None:
+        super().__init__("these entries cannot be kept in memory")
+        self.entries = entries
+
+
+@jax.tree_util.register_pytree_node_class
+class KeptEntries(Entries):
+    """An array that stays in memory because only rare branches use it. As a pytree, it has no leaves."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any, memory: Memory) -> None:
+        self.shape, self.dtype, self.memory = tuple(shape), dtype, memory
+
+    @property
+    def flat(self) -> list[Entry]:  # type: ignore[override]
+        raise TouchedError(self)
+
+    def vectors(self, num_lanes: int) -> "KeptEntries":
+        return self
+
+    def tree_flatten(self) -> tuple[tuple[()], Any]:
+        return (), self
+
+    @classmethod
+    def tree_unflatten(cls, form: Any, flat: Any) -> "KeptEntries":
+        return form
+
+
+class OpenEntries(Entries):
+    """An array in memory inside of a rare branch, as it is after some of the branch's writes.
+
+    Entries are read and written where they lie. Whoever asks for all of them has them loaded. What has been written
+    over cannot be read any more.
+    """
+
+    def __init__(self, kept: KeptEntries, where: Array) -> None:
+        self.shape, self.dtype, self.kept, self.where = kept.shape, kept.dtype, kept, where
+        self.latest: list[OpenEntries] = [self]  # shared by all versions
+        self._flat: list[Entry] | None = None
+
+    @property
+    def flat(self) -> list[Entry]:  # type: ignore[override]
+        if self._flat is None:
+            self._require_latest()
+            self._flat = self.kept.memory.load().flat
+        return self._flat
+
+    def read(self, place: Array) -> Array:
+        self._require_latest()
+        return self.kept.memory.read(place)
+
+    def written(self, place: Array, value: Array, inside: Entry) -> "OpenEntries":
+        """The array after a write at ``place``, if that is ``inside``."""
+        self._require_latest()
+        where = operate("and", self.where, inside)
+        self.kept.memory.write(place, value, where)
+        after = OpenEntries(self.kept, self.where)
+        after.latest, self.latest[0] = self.latest, after
+        return after
+
+    def store(self, entries: Entries) -> None:
+        """Stores the results of a branch, in the lanes that take it."""
+        if isinstance(entries, OpenEntries) and entries.latest is self.latest:
+            return entries._require_latest()
+        pairs = zip(entries.flat, self.flat, strict=True)
+        selected = [select(self.where, new, old) for new, old in pairs]
+        return self.kept.memory.store(Entries(self.shape, self.dtype, selected))
+
+    def _require_latest(self) -> None:
+        if self.latest[0] is not self:
+            raise TouchedError(self.kept)
+
+
+def is_entries(x: Any) -> bool:
+    return isinstance(x, Entries)
 
 
 def unstacked(x: Array) -> list[Array]:

@@ -13,7 +13,18 @@ from typing import Any
 import numpy as np
 from jax.lax import GatherScatterMode
 
-from jaxrank.engine.entries import Entries, Entry, bind, constant, fold, is_constant, operate, select
+from jaxrank.engine.entries import (
+    Entries,
+    Entry,
+    OpenEntries,
+    bind,
+    constant,
+    fold,
+    is_constant,
+    operate,
+    select,
+    spread,
+)
 
 Rule = Callable[[Any, list[Entries], list[Any], int], list[Entries] | None]  # (equation, operands, avals, lanes)
 
@@ -284,6 +295,70 @@ def _scatter(combine: Callable[[Entry, Entry], Entry]) -> Rule:
     return rule
 
 
+# Look-ups in an array that a rare branch of a kernel finds in memory, one entry at a time.
+
+
+def _address(x: Entries, starts: Sequence[Entry], num_lanes: int) -> Any:
+    """int32[lanes]: the number of the entry at ``starts``, taken to the border of the array."""
+    place: Entry = constant(0, np.int32)
+    for start, size in zip(starts, x.shape, strict=True):
+        inside = operate("min", operate("max", start, constant(0, start.dtype)), constant(size - 1, start.dtype))
+        if not is_constant(inside):
+            inside = inside.astype(np.int32)
+        place = operate("add", operate("mul", place, constant(size, np.int32)), inside)
+    return spread(place, num_lanes)
+
+
+def _inside(x: Entries, starts: Sequence[Entry]) -> Entry:
+    """Is the place ``starts`` in the array?"""
+    inside: Entry = np.bool_(True)
+    for start, size in zip(starts, x.shape, strict=True):
+        inside = operate("and", inside, operate("ge", start, constant(0, start.dtype)))
+        inside = operate("and", inside, operate("lt", start, constant(size, start.dtype)))
+    return inside
+
+
+def _starts(indices: Entries, index_map: Sequence[int], batch: tuple[int, ...]) -> list[Entry]:
+    index = indices.places()
+    return [indices.flat[index[(*batch, list(index_map).index(d))]] for d in range(len(index_map))]
+
+
+def _gather_in_memory(eqn: Any, operands: list[Any], avals: list[Any], num_lanes: int) -> list[Entries] | None:
+    x, indices = operands
+    numbers, mode = eqn.params["dimension_numbers"], eqn.params["mode"]
+    if any(size != 1 for size in eqn.params["slice_sizes"]) or numbers.operand_batching_dims or numbers.offset_dims:
+        return None
+    flat = []
+    for batch in np.ndindex(*avals[0].shape):
+        starts = _starts(indices, numbers.start_index_map, batch)
+        found: Entry = x.read(_address(x, starts, num_lanes))
+        if mode == GatherScatterMode.FILL_OR_DROP:
+            found = select(_inside(x, starts), found, _filling(eqn.params["fill_value"], x.dtype))
+        flat.append(found)
+    return [Entries(avals[0].shape, x.dtype, flat)]
+
+
+def _dynamic_slice_in_memory(eqn: Any, operands: list[Any], avals: list[Any], num_lanes: int) -> list[Entries] | None:
+    x, *starts = operands
+    if any(size != 1 for size in eqn.params["slice_sizes"]):
+        return None
+    found = x.read(_address(x, [start.flat[0] for start in starts], num_lanes))
+    return [Entries(avals[0].shape, x.dtype, [found])]
+
+
+def _scatter_in_memory(eqn: Any, operands: list[Any], avals: list[Any], num_lanes: int) -> list[Entries] | None:
+    x, indices, updates = operands
+    numbers, mode = eqn.params["dimension_numbers"], eqn.params["mode"]
+    if numbers.operand_batching_dims or numbers.update_window_dims:
+        return None
+    after: OpenEntries = x
+    for batch, update in zip(np.ndindex(*updates.shape), updates.flat, strict=True):
+        starts = _starts(indices, numbers.scatter_dims_to_operand_dims, batch)
+        inside = np.bool_(True) if mode == GatherScatterMode.CLIP else _inside(x, starts)
+        after = after.written(_address(x, starts, num_lanes), spread(update, num_lanes), inside)
+    return [after]
+
+
 # Reductions and sorting, in the order of the entries.
 
 
@@ -464,4 +539,9 @@ RULES: dict[str, Rule] = {
     "sort": _sort,
     "top_k": _top_k,
     "dot_general": _dot_general,
+}
+IN_MEMORY: dict[str, Rule] = {
+    "gather": _gather_in_memory,
+    "dynamic_slice": _dynamic_slice_in_memory,
+    "scatter": _scatter_in_memory,
 }

@@ -30,9 +30,13 @@ from jaxrank.core.batching import RARELY
 from jaxrank.engine.entries import (
     Entries,
     Entry,
+    KeptEntries,
+    OpenEntries,
+    TouchedError,
     any_lane,
     fold,
     is_constant,
+    is_entries,
     is_key,
     is_vector,
     key_implementation,
@@ -41,7 +45,7 @@ from jaxrank.engine.entries import (
     spread,
     unstacked,
 )
-from jaxrank.engine.entry_rules import IDENTITY, RULES, elementwise
+from jaxrank.engine.entry_rules import IDENTITY, IN_MEMORY, RULES, elementwise
 
 _WRITTEN_OUT = 4096  # entries that a loop of known length may make, over all its rounds, to be written out
 _CALLS = {  # primitives that call a jaxpr, and the parameter that holds it
@@ -62,7 +66,11 @@ class NotEntrywiseError(ValueError):
 
 
 def entry_by_entry(
-    function: Callable[..., Any], num_lanes: int, *, whole_arrays: Counter[str] | None = None
+    function: Callable[..., Any],
+    num_lanes: int,
+    *,
+    whole_arrays: Counter[str] | None = None,
+    in_place: bool = False,
 ) -> Callable[..., Any]:
     """``function`` of one lane as a function of the entries of all lanes.
 
@@ -71,6 +79,8 @@ def entry_by_entry(
       num_lanes: the length of the vectors.
       whole_arrays: counts, by primitive, what was evaluated on whole arrays because it cannot be taken apart. Without
         it, that is a NotEntrywiseError.
+      in_place: make a rare branch a loop of one round at most instead of a conditional: XLA changes what a loop carries
+        in place, and copies what goes through a conditional.
 
     Returns:
       A function of the same arguments with ``Entries`` for the arrays of a lane; other arrays and scalars among them
@@ -84,26 +94,22 @@ def entry_by_entry(
     """
 
     def of_entries(*args: Any) -> Any:
-        leaves, structure = jax.tree.flatten(args, is_leaf=_is_entries)
-        entries = [leaf if _is_entries(leaf) else Entries.shared(leaf) for leaf in leaves]
+        leaves, structure = jax.tree.flatten(args, is_leaf=is_entries)
+        entries = [leaf if is_entries(leaf) else Entries.shared(leaf) for leaf in leaves]
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in entries]
         one_lane = jax.tree.unflatten(structure, shapes)
         jaxpr, result = jax.make_jaxpr(function, return_shape=True)(*one_lane)
-        results = _Evaluation(num_lanes, whole_arrays).of(jaxpr, entries)
+        results = _Evaluation(num_lanes, whole_arrays, in_place).of(jaxpr, entries)
         return jax.tree.unflatten(jax.tree.structure(result), results)
 
     return of_entries
 
 
-def _is_entries(x: Any) -> bool:
-    return isinstance(x, Entries)
-
-
 class _Evaluation:
     """Evaluates jaxprs on entries."""
 
-    def __init__(self, num_lanes: int, whole_arrays: Counter[str] | None) -> None:
-        self.num_lanes, self.whole_arrays = num_lanes, whole_arrays
+    def __init__(self, num_lanes: int, whole_arrays: Counter[str] | None, in_place: bool) -> None:
+        self.num_lanes, self.whole_arrays, self.in_place = num_lanes, whole_arrays, in_place
 
     def of(self, closed: Any, operands: list[Entries], rare: bool = False) -> list[Entries]:
         """The results of a jaxpr; if it is ``rare``, its conditional is a rare one."""
@@ -141,8 +147,10 @@ class _Evaluation:
             return self._scan(eqn, operands)
         if name.startswith("random_"):
             return self._random(eqn, operands, avals)
-        if name in RULES and (results := RULES[name](eqn, operands, avals, self.num_lanes)) is not None:
-            return results
+        rules = [IN_MEMORY] if operands and isinstance(operands[0], OpenEntries) else []
+        for known in [*rules, RULES]:
+            if name in known and (results := known[name](eqn, operands, avals, self.num_lanes)) is not None:
+                return results
         if all(x.known for x in operands):
             made = fold(eqn.primitive, [x.array() for x in operands], eqn.params)
             return [Entries.shared(x) for x in (made if eqn.primitive.multiple_results else [made])]
@@ -178,18 +186,64 @@ class _Evaluation:
         if not is_vector(index):
             return self._alike(lambda pick: lax.switch(index, pick), [self._branch(b, operands) for b in branches])
 
-        def choose() -> list[Entries]:
-            results = self.of(branches[0], operands[1:])
+        def choose_from(arguments: list[Entries]) -> list[Entries]:
+            results = self.of(branches[0], arguments)
             for number, branch in enumerate(branches[1:], 1):
                 taken = operate("ge", index, np.asarray(number, index.dtype)[()])
-                results = _selected(taken, self.of(branch, operands[1:]), results)
+                results = _selected(taken, self.of(branch, arguments), results)
             return results
+
+        def choose() -> list[Entries]:
+            return choose_from(operands[1:])
 
         if not rare:
             return choose()
         anyone = any_lane(operate("gt", index, np.zeros((), index.dtype)[()]))
+        if any(isinstance(x, KeptEntries) for x in operands):
+            taken = operate("gt", index, np.zeros((), index.dtype)[()])
+            return self._with_kept(taken, *branches, operands[1:], anyone)  # type: ignore[misc]
+        if self.in_place and (carried := _passed_through(branches[0])) is not None:
+            return self._at_most_once(anyone, choose_from, operands[1:], carried)
         usual = self._branch(branches[0], operands)
         return self._alike(lambda pick: lax.cond(anyone, pick[1], pick[0]), [usual, choose])
+
+    def _at_most_once(
+        self, anyone: Entry, choose: Callable[[Any], Any], arguments: list[Entries], carried: list[int]
+    ) -> list[Entries]:
+        """``choose(arguments)`` if ``anyone``, else the arguments numbered ``carried``: a loop that carries these."""
+
+        def once(entries: list[Entries]) -> list[Entries]:
+            own = dict(zip(carried, entries, strict=True))
+            return choose([own.get(i, argument) for i, argument in enumerate(arguments)])
+
+        form = self._stable(once, [arguments[i] for i in carried])
+        state = (jnp.asarray(anyone), form)
+        return lax.while_loop(lambda s: s[0], lambda s: (jnp.bool_(False), self._in_form(once(s[1]), form)), state)[1]
+
+    def _with_kept(
+        self, taken: Entry, usual: Any, branch: Any, arguments: list[Entries], anyone: Entry
+    ) -> list[Entries]:
+        """A rare branch with arguments that are kept in memory: it reads and writes them there."""
+        kept = {i: x for i, x in enumerate(arguments) if isinstance(x, KeptEntries)}
+        carried = _passed_through(usual)
+        if carried is None:
+            raise TouchedError(next(iter(kept.values())))
+        others = [j for j, i in enumerate(carried) if i not in kept]
+
+        def leave() -> list[Entries]:
+            return [arguments[carried[j]] for j in others]
+
+        def take() -> list[Entries]:
+            opened = {i: OpenEntries(x, taken) for i, x in kept.items()}
+            results = self.of(branch, [opened.get(i, x) for i, x in enumerate(arguments)])
+            for j, i in enumerate(carried):
+                if i in opened:
+                    opened[i].store(results[j])
+            return _selected(taken, [results[j] for j in others], leave())
+
+        changed = self._alike(lambda pick: lax.cond(anyone, pick[1], pick[0]), [leave, take])
+        results = dict(zip(others, changed, strict=True))
+        return [results[j] if j in results else arguments[i] for j, i in enumerate(carried)]
 
     def _branch(self, branch: Any, operands: list[Entries]) -> Callable[[], list[Entries]]:
         return lambda: self.of(branch, operands[1:])
@@ -214,6 +268,7 @@ class _Evaluation:
 
     def _stable(self, body: Callable[[Any], Any], carry: Any) -> Any:
         """The carry in a form that the body keeps: entries are vectors if the body makes them differ."""
+        carry = [Entries(x.shape, x.dtype, x.flat) for x in carry]  # no loop carries what is open in memory
         while True:
             carry = self._in_form(carry, carry)
             after = jax.eval_shape(body, carry)
@@ -312,7 +367,7 @@ class _Evaluation:
                 return implementation.split(x, tuple(params["shape"]))
             return implementation.seed(x) if name == "seed" else implementation.fold_in(x, *data)
 
-        run = entry_by_entry(of_one, self.num_lanes, whole_arrays=self.whole_arrays)
+        run = entry_by_entry(of_one, self.num_lanes, whole_arrays=self.whole_arrays, in_place=self.in_place)
         results = []
         for i in map(np.asarray, range(len(x.flat))):
             first, *others = [y.take(i) for y in operands]
@@ -339,6 +394,14 @@ def _scan_sizes(eqn: Any) -> tuple[int, int]:
 
     num_carry = len(eqn.outvars) - sequences(eqn.outvars, body.outvars)
     return len(eqn.invars) - num_carry - sequences(eqn.invars, body.invars), num_carry
+
+
+def _passed_through(branch: Any) -> list[int] | None:
+    """The numbers of the arguments that a branch returns as its results; None if it does anything else."""
+    jaxpr = _opened(branch)
+    numbers = {var: i for i, var in enumerate(jaxpr.invars)}
+    found = [numbers.get(var) if not isinstance(var, Literal) else None for var in jaxpr.outvars]
+    return None if None in found or len(set(found)) < len(found) else found  # type: ignore[return-value]
 
 
 def _needed(jaxpr: Any) -> list[Any]:

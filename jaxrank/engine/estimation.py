@@ -27,6 +27,7 @@ class Estimate:
     compile_seconds: float
     step_seconds: float  # of all steps of all lanes
     calibrated_steps: int  # run to measure the speed, on one share; 0 if it was taken from another estimate
+    way: str = "loop"  # how its calls are run: as a "kernel", or as a "loop" and why
 
     @property
     def num_groups(self) -> int:
@@ -58,7 +59,8 @@ class Estimate:
         return (
             f"{counted(self.num_lanes, 'lane')}{shares} × {counted(self.num_steps, 'step')}: about "
             f"{duration(self.seconds)} ({duration(self.compile_seconds)} of it compiling; {rate:.2f} M lane-steps/s; "
-            f"{tried}) and {memory.gigabytes(self.total_bytes)} ({memory.gigabytes(self.curve_bytes)} of it curves)"
+            f"{tried}; {self.way.partition(' ')[0]}) and "
+            f"{memory.gigabytes(self.total_bytes)} ({memory.gigabytes(self.curve_bytes)} of it curves)"
         )
 
 
@@ -119,6 +121,7 @@ def estimate(policy: Policy, environment: Environment, trial: Trial) -> Estimate
         compile_seconds=run.compile_seconds,
         step_seconds=(seconds[-1] + pace * (num_steps - run.step)) * shares,
         calibrated_steps=run.step,
+        way=str(task.way),
     )
 
 
@@ -138,6 +141,7 @@ def estimate_like(policy: Policy, environment: Environment, request: Request, kn
         curve_bytes=needs.curves,
         step_seconds=known.lane_step_seconds * task.num_lanes * request.num_steps,
         calibrated_steps=0,
+        way=str(task.way),
     )
 
 

@@ -2,9 +2,9 @@
 
 The XLA loop of ``lanes.py`` launches several kernels a step and moves the lanes' state through memory in each. Here the
 policy's own one-lane code is evaluated entry by entry (``entrywise.py``) inside a kernel: every program of its grid
-loads a block of lanes, runs the intervals, writes what is recorded at their ends, and stores the state. It is meant for
-GPUs, where Pallas compiles it by Triton; in interpret mode it runs anywhere, for tests. ``simulate`` does not choose it
-yet: nobody has run it on a GPU, and compiled for one, the kernels of several policies spill registers.
+loads a block of lanes, runs the intervals, writes what is recorded at their ends, and stores the state. On GPUs, Pallas
+compiles it by Triton; elsewhere it runs in interpret mode, as plain JAX, for tests. ``ways.py`` says which runs are
+kernels.
 """
 
 import math
@@ -18,15 +18,86 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+from jax.sharding import Mesh
 
-from jaxrank.core import random
 from jaxrank.core.types import Array
-from jaxrank.engine.entries import Entries
+from jaxrank.engine.entries import Entries, KeptEntries, TouchedError, is_entries
+from jaxrank.engine.entry_loop import advance_lane, end_interval, vectors
 from jaxrank.engine.entrywise import entry_by_entry
-from jaxrank.engine.lanes import Lanes, lane_axes, may_settle, one_step
+from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh
 
 BLOCK = 128  # lanes of one program: a vector of Triton's must have a power of two of them
+_LARGE = 32  # entries of an array that is kept in memory if only rare branches change it
+_TILE = 16  # words that are loaded and stored together
 _WARPS = 4  # so each of the 128 threads has one lane
+
+
+def run_kernels(lanes: Lanes, intervals: Array, *, metrics: tuple[str, ...], mesh: Mesh, prng: str) -> Any:
+    """``run_kernel`` on every device with its share of lanes; in interpret mode where the devices are no GPUs."""
+    interpret = mesh.devices.flat[0].platform != "gpu"
+    run = partial(run_kernel, metrics=metrics, prng=prng, interpret=interpret)
+    return on_mesh(run, mesh, lanes, SHARED, out_specs=BY_INTERVAL)(lanes, intervals)
+
+
+def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list[bool]:
+    """For every leaf of ``lanes``: does it stay in memory, because it is large and only rare branches change it?
+
+    Raises:
+      NotEntrywiseError: the policy or the environment has an operation that cannot be evaluated entry by entry.
+    """
+    leaves, structure = jax.tree.flatten(lanes)
+    axes = lane_axes(lanes)
+    shapes = [leaf.shape if axis is None else leaf.shape[1:] for leaf, axis in zip(leaves, axes, strict=True)]
+    state = _state_of(lanes)
+    kept = [i in state and math.prod(shape) >= _LARGE for i, shape in enumerate(shapes)]
+    of_entries = partial(entry_by_entry, num_lanes=BLOCK)
+
+    def step() -> None:
+        entries = []
+        for shape, leaf, stays in zip(shapes, leaves, kept, strict=True):
+            same = [jnp.zeros(BLOCK, leaf.dtype)] * math.prod(shape)  # one and the same: quick to evaluate
+            plain = Entries(shape, leaf.dtype, same)
+            entries.append(KeptEntries(shape, leaf.dtype, _Imagined(plain)) if stays else plain)
+        lane = jax.tree.unflatten(structure, entries)
+        try:
+            after, sums = of_entries(partial(advance_lane, metrics, prng))(lane, jnp.int32(1))
+            of_entries(end_interval)(lane._replace(state=after, sums=sums), jnp.int32(1))
+        except TouchedError as error:
+            kept[next(i for i, x in enumerate(entries) if x is error.entries)] = False
+            return
+        for i, x in zip(state, jax.tree.leaves(after, is_leaf=is_entries), strict=True):
+            kept[i] = kept[i] and x is entries[i]
+
+    before: list[bool] = []
+    while before != kept:
+        before = list(kept)
+        jax.eval_shape(step)
+    return kept
+
+
+class _Imagined:
+    """A memory of entries that are all the same."""
+
+    def __init__(self, entries: Entries) -> None:
+        self.entries = entries
+
+    def load(self) -> Entries:
+        return self.entries
+
+    def store(self, entries: Entries) -> None:
+        pass
+
+    def read(self, place: Array) -> Array:
+        return self.entries.flat[0]
+
+    def write(self, place: Array, value: Array, where: Array) -> None:
+        pass
+
+
+def _state_of(lanes: Lanes) -> range:
+    """The numbers of the leaves of ``lanes`` that are its state."""
+    end = len(jax.tree.leaves(lanes)) - len(jax.tree.leaves(lanes.sums))
+    return range(end - len(jax.tree.leaves(lanes.state)), end)
 
 
 def run_kernel(
@@ -57,131 +128,202 @@ def run_kernel(
     num_lanes, num_intervals = lanes.key.shape[0], intervals.shape[0]
     padded = -(-num_lanes // block) * block
     leaves, structure = jax.tree.flatten(lanes)
-    inputs = [
-        _Rows(leaf.shape, leaf.dtype) if axis is None else _Rows(leaf.shape[1:], leaf.dtype, block)
-        for leaf, axis in zip(leaves, lane_axes(lanes), strict=True)
-    ]
-    progress, progress_structure = jax.tree.flatten((lanes.state, lanes.sums))
-    outputs = [_Rows(leaf.shape[1:], leaf.dtype, block) for leaf in progress]
+    progress_structure = jax.tree.structure((lanes.state, lanes.sums))
+    first = _state_of(lanes).start  # of the leaves that change
+    shared = [i for i, axis in enumerate(lane_axes(lanes)) if axis is None]
+    kept = [i for i, stays in enumerate(kept_in_memory(lanes, metrics=metrics, prng=prng)) if stays]
+    loaded = [i for i in range(len(leaves)) if i not in shared and i not in kept]
+    stored = [i for i in range(first, len(leaves)) if i not in kept]
+    words_in, words_out = (_Words([leaves[i] for i in some], block) for some in (loaded, stored))
+    words_kept = {i: _Words([leaves[i]], block) for i in kept}
     records = {
         name: _Rows((num_intervals, *lanes.sums[name].total.shape[1:]), lanes.sums[name].total.dtype, block)
         for name in metrics
     }
     settled = _Rows((num_intervals,), np.dtype(bool), block)
+    recorded = [*records.values(), settled]
 
-    def kernel(*refs: Any) -> None:
-        given = iter(refs)
-        intervals_ref = next(given)
-        lane = jax.tree.unflatten(structure, [rows.load(given) for rows in inputs])
-        progress_refs = [rows.ref(given) for rows in outputs]
-        record_refs = {name: rows.ref(given) for name, rows in records.items()}
-        settled_ref = settled.ref(given)
+    def kernel(intervals_ref: Any, in_ref: Any, *refs: Any) -> None:
+        shared_refs, rest = refs[: len(shared)], refs[len(shared) + len(kept) :]  # what is kept is in the results too
+        out_ref, rest = rest[0], rest[1:]
+        kept_refs, record_refs = dict(zip(kept, rest, strict=False)), rest[len(kept) :]
+        of_lane = dict(zip(loaded, words_in.load(in_ref), strict=True))
+        of_lane |= {i: _scalars(leaves[i], ref) for i, ref in zip(shared, shared_refs, strict=True)}
+        of_lane |= {
+            i: KeptEntries(leaves[i].shape[1:], leaves[i].dtype, _Kept(words, kept_refs[i]))
+            for i, words in words_kept.items()
+        }
+        lane = jax.tree.unflatten(structure, [of_lane[i] for i in range(len(leaves))])
         of_entries = partial(entry_by_entry, num_lanes=block)
 
         def step(t: Array, carry: Any) -> Any:
             state, sums = carry
-            return _vectors(
-                of_entries(partial(_advance, metrics, prng))(lane._replace(state=state, sums=sums), t), block
-            )
+            advance = of_entries(partial(advance_lane, metrics, prng))
+            return vectors(advance(lane._replace(state=state, sums=sums), t), block)
 
         def interval(i: Array, carry: Any) -> Any:
             start, stop, whole = (intervals_ref[i, column] for column in range(3))
             state, sums = lax.fori_loop(start, stop, step, carry)
-            for name in metrics:
-                records[name].store_row(record_refs[name], i, sums[name].total)
-            sums, is_settled = of_entries(_end_interval)(lane._replace(state=state, sums=sums), whole)
-            settled.store_row(settled_ref, i, is_settled)
-            return state, _vectors(sums, block)
+            for name, ref in zip(metrics, record_refs, strict=False):
+                records[name].store(ref, i, sums[name].total)
+            sums, is_settled = of_entries(end_interval)(lane._replace(state=state, sums=sums), whole)
+            settled.store(record_refs[-1], i, is_settled)
+            return state, vectors(sums, block)
 
-        carry = lax.fori_loop(0, num_intervals, interval, _vectors((lane.state, lane.sums), block))
-        for rows, ref, entries in zip(outputs, progress_refs, jax.tree.leaves(carry, is_leaf=_is_entries), strict=True):
-            rows.store(ref, entries)
+        carry = lax.fori_loop(0, num_intervals, interval, vectors((lane.state, lane.sums), block))
+        words_out.store(out_ref, [x for x in jax.tree.leaves(carry, is_leaf=is_entries) if _changes(x)])
 
-    results = [*outputs, *records.values(), settled]
-    stored = [rows for rows in results if rows.size]
     call = pl.pallas_call(
         kernel,
         grid=(padded // block,),
-        in_specs=[pl.BlockSpec(intervals.shape, lambda i: (0, 0)), *(rows.spec for rows in inputs if rows.size)],
-        out_specs=[rows.spec for rows in stored],
-        out_shape=[jax.ShapeDtypeStruct((rows.size, padded), rows.stored) for rows in stored],
+        in_specs=[
+            pl.BlockSpec(intervals.shape, lambda i: (0, 0)),
+            words_in.spec,
+            *(pl.BlockSpec((max(leaves[i].size, 1),), lambda i: (0,)) for i in shared),
+            *(words.spec for words in words_kept.values()),
+        ],
+        out_specs=[words_out.spec, *(words.spec for words in words_kept.values()), *(rows.spec for rows in recorded)],
+        out_shape=[
+            words_out.shape(padded),
+            *(words.shape(padded) for words in words_kept.values()),
+            *(jax.ShapeDtypeStruct((rows.size, padded), rows.stored) for rows in recorded),
+        ],
+        input_output_aliases={2 + len(shared) + n: 1 + n for n in range(len(kept))},
         interpret=interpret,
         compiler_params=None if interpret else triton.CompilerParams(num_warps=_WARPS, num_stages=1),
     )
-    arrays = [rows.rows(leaf, padded) for rows, leaf in zip(inputs, leaves, strict=True) if rows.size]
-    made = iter(call(intervals, *arrays))
-    whole = [rows.array(made, num_lanes) for rows in results]
-    state, sums = jax.tree.unflatten(progress_structure, whole[: len(outputs)])
-    totals = [jnp.moveaxis(x, 0, 1) for x in whole[len(outputs) :]]  # [n, lanes, …]
+    out, *made = call(
+        intervals,
+        words_in.pack([leaves[i] for i in loaded], padded),
+        *(jnp.pad(leaves[i].reshape(-1), (0, leaves[i].size == 0)) for i in shared),
+        *(words.pack([leaves[i]], padded) for i, words in words_kept.items()),
+    )
+    changed = dict(zip(stored, words_out.unpack(out, num_lanes), strict=True))
+    for i, array in zip(kept, made, strict=False):
+        (changed[i],) = words_kept[i].unpack(array, num_lanes)
+    state, sums = jax.tree.unflatten(progress_structure, [changed[i] for i in range(first, len(leaves))])
+    totals = [rows.array(array, num_lanes) for rows, array in zip(recorded, made[len(kept) :], strict=True)]
     return (state, sums), dict(zip(metrics, totals, strict=False)), totals[-1], {}
 
 
-def _advance(metrics: tuple[str, ...], prng: str, lane: Lanes, t: Array) -> Any:
-    """One lane's state and sums after step ``t``."""
-    state, _, _, measured = one_step(lane, random.step_words(lane.key, t), t, metrics=metrics, prng=prng)
-    return state, {name: lane.sums[name].add(measured[name]) for name in metrics}
+def _changes(entries: Entries) -> bool:
+    return not isinstance(entries, KeptEntries)
 
 
-def _end_interval(lane: Lanes, whole: Array) -> Any:
-    """One lane's sums to continue with, and whether it is settled; of an interval that is cut short, as they are."""
-    sums = jax.tree.map(lambda value: jnp.where(whole == 1, jnp.zeros_like(value), value), lane.sums)
-    if not may_settle(lane.policy, lane.environment):
-        return sums, jnp.bool_(False)
-    return sums, lane.policy.settled(lane.state) & (whole == 1)  # type: ignore[attr-defined]
+def _scalars(leaf: Array, ref: Any) -> Entries:
+    """What is the same in all lanes."""
+    return Entries(leaf.shape, leaf.dtype, [ref[i] for i in range(leaf.size)])
 
 
-def _is_entries(x: Any) -> bool:
-    return isinstance(x, Entries)
+class _Words:
+    """Some arrays of a lane as one row of 32-bit words: [lanes, words].
+
+    A kernel loads and stores them in tiles of several words, which it splits and joins: Triton takes minutes to compile
+    a kernel with hundreds of loads (for each, its pass "coalesce" goes through the whole program).
+    """
+
+    def __init__(self, leaves: Sequence[Any], block: int) -> None:
+        self.leaves = [(leaf.shape[1:], leaf.dtype) for leaf in leaves]
+        self.sizes = [math.prod(shape) for shape, _ in self.leaves]
+        self.width = -(-max(sum(self.sizes), 1) // _TILE) * _TILE
+        self.block = block
+
+    @property
+    def spec(self) -> pl.BlockSpec:
+        return pl.BlockSpec((self.block, self.width), lambda i: (i, 0))
+
+    def shape(self, padded: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((padded, self.width), jnp.int32)
+
+    def pack(self, leaves: Sequence[Array], padded: int) -> Array:
+        """The arrays [lanes, …] as words, with copies of the last lane up to ``padded`` lanes."""
+        rows = [_as_word(leaf).reshape(leaf.shape[0], -1) for leaf in leaves]
+        words = jnp.concatenate(rows, axis=1)
+        words = jnp.pad(words, ((0, 0), (0, self.width - words.shape[1])))
+        return jnp.pad(words, ((0, padded - words.shape[0]), (0, 0)), mode="edge")
+
+    def unpack(self, words: Array, num_lanes: int) -> list[Array]:
+        ends = np.cumsum(self.sizes)
+        return [
+            _from_word(words[:num_lanes, end - size : end], dtype).reshape(num_lanes, *shape)
+            for end, size, (shape, dtype) in zip(ends, self.sizes, self.leaves, strict=True)
+        ]
+
+    def load(self, ref: Any) -> list[Entries]:
+        words = []
+        for tile in range(0, self.width, _TILE):
+            parts = lax.split(ref[:, pl.ds(tile, _TILE)], [1] * _TILE, axis=1)
+            words += [part.reshape(self.block) for part in parts]
+        return [
+            Entries(shape, dtype, [_from_word(word, dtype) for word in words[end - size : end]])
+            for end, size, (shape, dtype) in zip(np.cumsum(self.sizes), self.sizes, self.leaves, strict=True)
+        ]
+
+    def store(self, ref: Any, leaves: Sequence[Entries]) -> None:
+        words = [_as_word(entry) for leaf in leaves for entry in leaf.vectors(self.block).flat]
+        words += [jnp.zeros(self.block, jnp.int32)] * (self.width - len(words))
+        for tile in range(0, self.width, _TILE):
+            ref[:, pl.ds(tile, _TILE)] = _joined(words[tile : tile + _TILE])
 
 
-def _vectors(tree: Any, block: int) -> Any:
-    return jax.tree.map(lambda x: x.vectors(block), tree, is_leaf=_is_entries)
+class _Kept:
+    """The memory of one array: its words, at ``ref``."""
+
+    def __init__(self, words: _Words, ref: Any) -> None:
+        self.words, self.ref, self.dtype = words, ref, words.leaves[0][1]
+
+    def load(self) -> Entries:
+        return self.words.load(self.ref)[0]
+
+    def store(self, entries: Entries) -> None:
+        self.words.store(self.ref, [entries])
+
+    def read(self, place: Array) -> Array:
+        return _from_word(triton.load(self._at(place)), self.dtype)
+
+    def write(self, place: Array, value: Array, where: Array) -> None:
+        triton.store(self._at(place), _as_word(value), mask=where)
+
+    def _at(self, place: Array) -> Any:
+        return self.ref.at[jnp.arange(self.words.block), place]
+
+
+def _as_word(x: Array) -> Array:
+    return x.astype(jnp.int32) if x.dtype == jnp.bool_ else lax.bitcast_convert_type(x, jnp.int32)
+
+
+def _from_word(x: Array, dtype: Any) -> Array:
+    return x.astype(dtype) if dtype == jnp.bool_ else lax.bitcast_convert_type(x, dtype)
+
+
+def _joined(words: Sequence[Array]) -> Array:
+    """[lanes, n] of n vectors [lanes], n a power of two, by joining pairs, which is all that Triton has."""
+    bits = len(words).bit_length() - 1
+    order = [int(f"{i:0{bits}b}"[::-1], 2) for i in range(len(words))] if bits else [0]
+    parts = [words[i] for i in order]
+    while len(parts) > 1:
+        parts = [jnp.stack(pair, axis=-1) for pair in zip(parts[0::2], parts[1::2], strict=True)]
+    return parts[0].reshape(-1, len(words))
 
 
 class _Rows:
-    """How an array of a lane lies in memory: as rows, one for every entry, of all lanes [entries, lanes].
+    """What a lane records at the end of every interval, as rows [intervals · entries, lanes]."""
 
-    What is the same in all lanes is one column. An array without entries is not there at all.
-    """
-
-    def __init__(self, shape: Sequence[int], dtype: Any, block: int | None = None) -> None:
+    def __init__(self, shape: Sequence[int], dtype: Any, block: int) -> None:
         self.shape, self.dtype, self.block = tuple(shape), dtype, block
         self.size = math.prod(shape)
         self.stored = np.dtype(np.int32) if dtype == np.bool_ else dtype  # there are no booleans in memory
 
     @property
     def spec(self) -> pl.BlockSpec:
-        if self.block is None:
-            return pl.BlockSpec((self.size, 1), lambda i: (0, 0))
         return pl.BlockSpec((self.size, self.block), lambda i: (0, i))
 
-    def rows(self, leaf: Array, padded: int) -> Array:
-        """The array [lanes, …] as rows, with copies of the last lane up to ``padded`` lanes."""
-        leaf = leaf.astype(self.stored)
-        if self.block is None:
-            return leaf.reshape(self.size, 1)
-        rows = leaf.reshape(leaf.shape[0], self.size).T
-        return jnp.pad(rows, ((0, 0), (0, padded - leaf.shape[0])), mode="edge")
+    def array(self, made: Array, num_lanes: int) -> Array:
+        """What the kernel has made as an array [intervals, lanes, …]."""
+        whole = made[:, :num_lanes].reshape(*self.shape, num_lanes)
+        return jnp.moveaxis(whole, -1, 1).astype(self.dtype)
 
-    def array(self, made: Any, num_lanes: int) -> Array:
-        """The next rows that the kernel has made as an array [lanes, …]."""
-        if not self.size:
-            return jnp.zeros((num_lanes, *self.shape), self.dtype)
-        return next(made)[:, :num_lanes].T.reshape(num_lanes, *self.shape).astype(self.dtype)
-
-    def ref(self, given: Any) -> Any:
-        return next(given) if self.size else None
-
-    def load(self, given: Any) -> Entries:
-        ref = self.ref(given)
-        at: Any = 0 if self.block is None else slice(None)
-        return Entries(self.shape, self.dtype, [ref[i, at].astype(self.dtype) for i in range(self.size)])
-
-    def store(self, ref: Any, entries: Entries) -> None:
-        for i, entry in enumerate(entries.vectors(self.block or 0).flat):
-            ref[i, :] = entry.astype(self.stored)
-
-    def store_row(self, ref: Any, row: Array, entries: Entries) -> None:
-        """Writes what lies at ``row`` of the first axis."""
-        for i, entry in enumerate(entries.vectors(self.block or 0).flat):
+    def store(self, ref: Any, row: Array, entries: Entries) -> None:
+        """Writes what belongs to interval ``row``."""
+        for i, entry in enumerate(entries.vectors(self.block).flat):
             ref[row * len(entries.flat) + i, :] = entry.astype(self.stored)

@@ -27,7 +27,8 @@ AXIS = "lanes"  # of the mesh
 _IN_CACHE = 5 * 2**19
 _VECTOR = 16  # lanes; a large part has an odd multiple of it (``padded_size``)
 _FEWEST, _MOST = 15, 127  # vectors of a part, whatever their bytes
-_PER_LANE, _PER_INTERVAL, _SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+PER_LANE, PER_INTERVAL, SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+BY_INTERVAL = (PER_LANE, PER_INTERVAL, PER_INTERVAL, PER_INTERVAL)  # what a call returns
 
 Sums = dict[str, CompensatedSum]  # by metric
 
@@ -77,7 +78,7 @@ def _init_lanes(
     mesh: Mesh,
     prng: str,
 ) -> Lanes:
-    key = jax.lax.with_sharding_constraint(key, jax.NamedSharding(mesh, _PER_LANE))
+    key = jax.lax.with_sharding_constraint(key, jax.NamedSharding(mesh, PER_LANE))
     sums = {name: CompensatedSum.zeros((key.shape[0], *zero.shape), zero.dtype) for name, zero in zeros.items()}
     lanes = Lanes(take_instances(policy, setting), take_instances(environment, instance), key, (), sums)
 
@@ -86,9 +87,9 @@ def _init_lanes(
         query_key, _, _, init_key = random.keys_of(words, prng)
         return lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
 
-    init_lanes = _on_mesh(lambda lanes: over_lanes(init, lanes), mesh, lanes, out_specs=_PER_LANE)
+    init_lanes = on_mesh(lambda lanes: over_lanes(init, lanes), mesh, lanes, out_specs=PER_LANE)
     # The sums have the sharding that the loop returns: with another, its second call would compile it again.
-    sums = jax.lax.with_sharding_constraint(sums, jax.NamedSharding(mesh, _PER_LANE))
+    sums = jax.lax.with_sharding_constraint(sums, jax.NamedSharding(mesh, PER_LANE))
     return lanes._replace(state=init_lanes(lanes), sums=sums)
 
 
@@ -176,8 +177,7 @@ def run_intervals(
         merge_recorded = partial(jax.lax.collapse, start_dimension=1, stop_dimension=3)
         return jax.tree.map(merge, progress), *jax.tree.map(merge_recorded, recorded)
 
-    out_specs = (_PER_LANE, _PER_INTERVAL, _PER_INTERVAL, _PER_INTERVAL)
-    return _on_mesh(run_parts, mesh, lanes, _SHARED, _SHARED, out_specs=out_specs)(lanes, intervals, probes)
+    return on_mesh(run_parts, mesh, lanes, SHARED, SHARED, out_specs=BY_INTERVAL)(lanes, intervals, probes)
 
 
 def _require(owner: Any, method: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
@@ -249,14 +249,14 @@ def metrics_now(lanes: Lanes, *, metrics: tuple[str, ...], mesh: Mesh, prng: str
         measured = lane.environment.metrics(query, lane.policy.rank(rank_key, lane.state, query))
         return {name: measured[name] for name in metrics}
 
-    return _on_mesh(lambda lanes: over_lanes(measure, lanes), mesh, lanes, out_specs=_PER_LANE)(lanes)
+    return on_mesh(lambda lanes: over_lanes(measure, lanes), mesh, lanes, out_specs=PER_LANE)(lanes)
 
 
 @partial(jax.jit, static_argnames="mesh")
 def take_lanes(lanes: Lanes, index: Array, *, mesh: Mesh) -> Lanes:
     """The lanes of these numbers."""
     return _map_lanes(
-        lambda leaf: jax.lax.with_sharding_constraint(leaf[index], jax.NamedSharding(mesh, _PER_LANE)), lanes
+        lambda leaf: jax.lax.with_sharding_constraint(leaf[index], jax.NamedSharding(mesh, PER_LANE)), lanes
     )
 
 
@@ -273,7 +273,7 @@ def _any_nan(leaves: list[Array]) -> Array:
 
 def spread(leaf: Any, mesh: Mesh) -> Array:
     """An array with a lane axis, on the devices of ``mesh``."""
-    return jax.device_put(leaf, jax.NamedSharding(mesh, _PER_LANE))
+    return jax.device_put(leaf, jax.NamedSharding(mesh, PER_LANE))
 
 
 def may_settle(policy: Policy, environment: Environment) -> bool:
@@ -299,9 +299,9 @@ def over_lanes(function: Callable[..., Any], lanes: Lanes, *arguments: Any, shar
     return jax.vmap(of_leaves, in_axes=(lane_axes(lanes), *mapped), axis_size=lanes.key.shape[0])(leaves, *arguments)
 
 
-def _on_mesh(function: Callable[..., Any], mesh: Mesh, lanes: Lanes, *specs: PartitionSpec, out_specs: Any) -> Any:
+def on_mesh(function: Callable[..., Any], mesh: Mesh, lanes: Lanes, *specs: PartitionSpec, out_specs: Any) -> Any:
     """``function(lanes, …)`` on every device with its share of lanes; ``specs`` are those of the other arguments."""
-    per_lane = [_SHARED if axis is None else _PER_LANE for axis in lane_axes(lanes)]
+    per_lane = [SHARED if axis is None else PER_LANE for axis in lane_axes(lanes)]
     in_specs = (jax.tree.unflatten(jax.tree.structure(lanes), per_lane), *specs)
     return jax.shard_map(function, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 

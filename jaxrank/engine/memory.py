@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxrank.engine.lanes import AXIS, lane_axes, run_intervals, seen_by
+from jaxrank.engine.lanes import AXIS, lane_axes, seen_by
 from jaxrank.engine.run import interval_ends, intervals_of_a_call
 from jaxrank.engine.task import Task
+from jaxrank.engine.ways import call_bytes, lower
 from jaxrank.output.tables import counted
 
 _SHARE = 0.8  # of the free memory that a run may fill
@@ -32,16 +33,21 @@ class Memory(NamedTuple):
 
 def needed(task: Task) -> Memory:
     """What a run takes, as the compiler counts it; nothing of that size is allocated."""
-    lanes = _placed(task, task.lane_shapes(task.num_lanes))
-    num_intervals = task.request.call_intervals or intervals_of_a_call(task.num_lanes, interval_ends(task.steps))
-    intervals = jax.ShapeDtypeStruct((num_intervals, 3), jnp.int32)
-    options: Any = {"metrics": tuple(task.metrics), "mesh": task.mesh, "prng": task.request.prng}
-    lowered = run_intervals.lower(lanes, intervals, task.everywhere(task.probes), **options)
-    analysis = lowered.compile().memory_analysis()
-    if analysis is None:  # the backend does not say
+    each = call_bytes(lower_call(task).compile())
+    if each is None:  # the backend does not say
         return guessed(task)
-    each = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
     return Memory(each * task.mesh.size, curve_bytes(task))
+
+
+def lower_call(task: Task, way: str | None = None) -> Any:
+    """A call of all lanes at once, lowered from shapes, and its memory not allocated."""
+    lanes = _placed(task, task.lane_shapes(task.num_lanes))
+    ends = interval_ends(task.steps)
+    num_intervals = task.request.call_intervals or intervals_of_a_call(task.num_lanes, ends, task.mesh)
+    intervals = jax.ShapeDtypeStruct((num_intervals, 3), jnp.int32, sharding=NamedSharding(task.mesh, PartitionSpec()))
+    options: Any = {"metrics": tuple(task.metrics), "mesh": task.mesh, "prng": task.request.prng}
+    probes = task.everywhere(task.probes) if task.probes else {}
+    return lower(lanes, intervals, probes, **options, way=way or task.way.name)
 
 
 def guessed(task: Task) -> Memory:

@@ -262,6 +262,14 @@ class Request:
         default=None,
     )
 
+    way: str | None = option(
+        _or_none(functools.partial(checks.choice, allowed=("kernel", "entries", "loop"))),
+        """how the steps are run: "kernel", one GPU kernel for all steps of a call; "entries", an XLA loop, entry by
+        entry; or "loop", an XLA loop over arrays. By default the first of them that the policy and the devices allow,
+        and on a CPU the loop. On a CPU, a kernel is interpreted, which is slow and meant for tests.""",
+        default=None,
+    )
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, field.metadata["check"](field.name, getattr(self, field.name)))

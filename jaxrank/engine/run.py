@@ -1,8 +1,8 @@
 """A run as the host sees it: active lanes, settled lanes, sums and curves so far.
 
-The host calls the compiled loop of ``lanes.py`` for about a second at a time and adds up. Nothing per step is kept.
-Metrics are summed in float32 with compensation (or int32) inside an interval and in float64 here. Intervals end at
-every recorded step and at every multiple of 1,000 steps, however many calls it takes to get there, so sums do not
+The host calls the compiled loop or kernel (``ways.py``) for about a second at a time and adds up. Nothing per step is
+kept. Metrics are summed in float32 with compensation (or int32) inside an interval and in float64 here. Intervals end
+at every recorded step and at every multiple of 1,000 steps, however many calls it takes to get there, so sums do not
 depend on the calls.
 
 A settled lane, one that will show the same list forever, needs no simulation: from the end of the interval in which
@@ -29,15 +29,16 @@ from jaxrank.engine.lanes import (
     metrics_now,
     nan_lanes,
     padded_size,
-    run_intervals,
     seen_by,
     spread,
     take_lanes,
 )
+from jaxrank.engine.ways import call, call_bytes, lower, platform_of
 
 _INTERVAL = 1_000  # steps in a float32 sum at most
 _CALL_SECONDS = 1.0  # the target length of a host call: how soon a signal is answered and the progress bar moves
-_CALL_LANE_STEPS = 20_000_000  # lane-steps that a call has room for
+_CALL_LANE_STEPS = {"cpu": 20_000_000}  # lane-steps that a call has room for, by platform …
+_ON_ACCELERATORS = 2_000_000_000  # … and on any other
 _CALL_INTERVALS = 64  # intervals that a call has at most
 _WORTH_COMPILING = 20_000_000  # lane-steps that must be saved for the loop to be compiled again, for fewer lanes
 
@@ -55,6 +56,7 @@ class Run:
         metrics: tuple[str, ...],
         mesh: Mesh,
         prng: str,
+        way: str = "loop",
         skip_settled: bool,
         call_intervals: int | None = None,
         describe: Callable[[int], str] = "lane {}".format,
@@ -72,8 +74,9 @@ class Run:
         self.per_step = {name: np.zeros(num_lanes) for name in metrics}  # of settled lanes
         self.curves: dict[str, np.ndarray] = {}  # [lanes, steps, …]
         self.options: Any = {"metrics": metrics, "mesh": mesh, "prng": prng}
+        self.way = way
         self.skip_settled, self.describe = skip_settled, describe
-        self.call_intervals = call_intervals or intervals_of_a_call(num_lanes, self.ends)
+        self.call_intervals = call_intervals or intervals_of_a_call(num_lanes, self.ends, mesh)
         self.call_steps = float("inf") if call_intervals else 16.0
 
     @property
@@ -93,18 +96,16 @@ class Run:
         """
         with self._compiling():
             if not self.settled.all():
-                jax.block_until_ready(self._call(np.zeros((0, 3), np.int32)))
+                self._call(np.zeros((0, 3), np.int32))
+                jax.block_until_ready(self.lanes)
                 nan_lanes(self.lanes.state)
         self.compiled = True
 
     def loop_bytes(self) -> int | None:
         """Bytes of the compiled loop's arguments, results and scratch space on all devices; None if JAX cannot say."""
-        lowered = run_intervals.lower(*self._arguments(np.zeros((0, 3), np.int32)), **self.options)
-        analysis = lowered.compile().memory_analysis()  # what ``compile`` has compiled
-        if analysis is None:
-            return None
-        each = analysis.argument_size_in_bytes + analysis.output_size_in_bytes + analysis.temp_size_in_bytes
-        return each * self.options["mesh"].size
+        lowered = lower(*self._arguments(np.zeros((0, 3), np.int32)), **self.options, way=self.way)
+        each = call_bytes(lowered.compile())  # what ``compile`` has compiled
+        return None if each is None else each * self.options["mesh"].size
 
     def advance(self) -> None:
         """One host call: some intervals, or a part of one if that takes a second; settled lanes may then leave."""
@@ -128,13 +129,14 @@ class Run:
         Padding is left out, since another number of devices needs another padding.
         """
         recorded = int(np.searchsorted(self.steps, self.step, side="right"))
-        progress = jax.tree.leaves((self.lanes.state, self.lanes.sums))
+        # Copies: the next call writes its results where the lanes' state is now.
+        progress = [np.asarray(leaf) for leaf in jax.tree.leaves((self.lanes.state, self.lanes.sums))]
         return {
             "seconds": np.array(self.seconds),
             "compile_seconds": np.array(self.compile_seconds),
             "active": self.active.copy(),
             "settled": self.settled.copy(),
-            **{f"lanes/{i}": np.asarray(leaf)[: self.active.size] for i, leaf in enumerate(progress)},
+            **{f"lanes/{i}": np.array(leaf[: self.active.size]) for i, leaf in enumerate(progress)},
             **{f"sums/{name}": values.copy() for name, values in self.sums.items()},
             **{f"per_step/{name}": values.copy() for name, values in self.per_step.items()},
             **{f"curves/{name}": curve[:, :recorded] for name, curve in self.curves.items()},
@@ -204,8 +206,7 @@ class Run:
         if self.settled.all():
             self.active = self.active[:0]
         else:
-            (state, sums), added, flags, looks = self._call(intervals)
-            self.lanes = self.lanes._replace(state=state, sums=sums)
+            added, flags, looks = self._call(intervals)
             totals = {name: np.asarray(value, np.float64)[:, : self.active.size] for name, value in added.items()}
             seen = {name: np.asarray(values, np.float64)[:, : self.active.size] for name, values in looks.items()}
             newly = np.asarray(flags)[: len(intervals), : self.active.size] & self.skip_settled
@@ -226,7 +227,10 @@ class Run:
                 )
 
     def _call(self, intervals: np.ndarray) -> Any:
-        return run_intervals(*self._arguments(intervals), **self.options)
+        """Advances the lanes; returns their sums, whether they are settled, and what the probes saw."""
+        (state, sums), *recorded = call(*self._arguments(intervals), **self.options, way=self.way)
+        self.lanes = self.lanes._replace(state=state, sums=sums)
+        return recorded
 
     def _arguments(self, intervals: np.ndarray) -> tuple[Any, ...]:
         padded = np.pad(intervals, ((0, self.call_intervals - len(intervals)), (0, 0)))  # (0, 0, 0) is empty
@@ -275,9 +279,15 @@ class Run:
         """Continues with the lanes that have not settled, if the time saved is worth compiling the loop for them."""
         left = np.flatnonzero(~self.settled[self.active])
         saved = self.active.size - self._active_size(left.size)
-        if left.size and saved * (self.steps[-1] - self.step) >= _WORTH_COMPILING:
+        if left.size and saved * (self.steps[-1] - self.step) >= self._worth_compiling():
             self._shrink(left)
             self.active = self.active[left]
+
+    def _worth_compiling(self) -> float:
+        """Lane-steps that take as long as compiling: of kernels, which take a minute to compile, a great many."""
+        if self.way == "kernel":
+            return max(_WORTH_COMPILING, self.compile_seconds * self.lane_steps_per_second)
+        return _WORTH_COMPILING
 
     def _shrink(self, left: np.ndarray) -> None:
         with self._compiling():
@@ -295,9 +305,10 @@ def interval_ends(steps: np.ndarray) -> np.ndarray:
     return np.union1d(steps, np.arange(_INTERVAL, steps[-1], _INTERVAL))
 
 
-def intervals_of_a_call(num_lanes: int, ends: np.ndarray) -> int:
+def intervals_of_a_call(num_lanes: int, ends: np.ndarray, mesh: Mesh) -> int:
     """The number of intervals, of average length, that a call has room for."""
-    return max(1, min(_CALL_INTERVALS, _CALL_LANE_STEPS * len(ends) // (int(ends[-1]) * num_lanes)))
+    lane_steps = _CALL_LANE_STEPS.get(platform_of(mesh), _ON_ACCELERATORS)
+    return max(1, min(_CALL_INTERVALS, lane_steps * len(ends) // (int(ends[-1]) * num_lanes)))
 
 
 def _may_leave_at(step: int) -> bool:

@@ -97,6 +97,7 @@ def _carry_out(task: Task) -> "xarray.Dataset":
         num_steps=request.num_steps,
         seconds=seconds,
         compile_seconds=compile_seconds,
+        way=str(task.way),
     )
 
 

@@ -19,6 +19,7 @@ from jaxrank.engine.devices import lane_mesh
 from jaxrank.engine.lanes import Lanes, lane_bytes, make_lanes, may_settle, padded_size
 from jaxrank.engine.request import Probe, Request
 from jaxrank.engine.run import Run
+from jaxrank.engine.ways import Way, choose
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,13 @@ class Task:
     @cached_property
     def seed_ids(self) -> np.ndarray:
         return _ids(self.request.seeds, self.grid[2])
+
+    @cached_property
+    def way(self) -> Way:
+        """How its calls are run."""
+        shapes = self.lane_shapes(self.mesh.size)
+        options: Any = {"metrics": tuple(self.metrics), "mesh": self.mesh, "prng": self.request.prng}
+        return choose(self.request.way, shapes, self.probes, **options)
 
     @property
     def has_instances(self) -> bool:
@@ -84,6 +92,7 @@ class Task:
             metrics=tuple(self.metrics),
             mesh=self.mesh,
             prng=self.request.prng,
+            way=self.way.name,
             skip_settled=self.skip_settled,
             call_intervals=self.request.call_intervals,
             describe=lambda lane: self.describe(numbers[lane]),

@@ -34,6 +34,7 @@ def from_curves(
     num_steps: int,
     seconds: float,
     compile_seconds: float,
+    way: str,
 ) -> "xarray.Dataset":
     """A dataset of the curves [lane, step] of the lanes numbered ``lanes`` in a ``grid`` of (setting, instance, seed).
 
@@ -66,6 +67,7 @@ def from_curves(
         "jaxrank_version": __version__,
         "jax_version": jax.__version__,
         "devices": ", ".join(sorted(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())),
+        "way": way,
         "wall_time_seconds": seconds + compile_seconds,
         "compile_seconds": compile_seconds,
         "lane_steps_per_second": lanes.size * num_steps / max(seconds, 1e-9),  # without compiling

@@ -127,7 +127,7 @@ def test_ctrl_c_saves_and_a_finished_run_is_only_read(tmp_path, monkeypatch):
     assert isinstance(stopped.value, jr.Interrupted)
     assert signal.getsignal(signal.SIGINT) is handler
     first = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 3_000, **OPTIONS, checkpoint_dir=tmp_path, resume=True)
-    monkeypatch.setattr(engine, "run_intervals", None)
+    monkeypatch.setattr(engine, "call", None)
     again = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 3_000, **OPTIONS, checkpoint_dir=tmp_path, resume=True)
     assert again.identical(first)
 

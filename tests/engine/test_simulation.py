@@ -103,11 +103,11 @@ def test_curves_do_not_depend_on_the_calls(policy):
 def test_settled_lanes_are_completed_in_closed_form(policy, monkeypatch):
     calls = []  # (lanes, last step) of each call
 
-    def run_intervals(lanes, intervals, *arguments, original=engine.run_intervals, **options):
+    def call(lanes, intervals, *arguments, original=engine.call, **options):
         calls.append((len(lanes.key), int(intervals.max()) - 1))
         return original(lanes, intervals, *arguments, **options)
 
-    monkeypatch.setattr(engine, "run_intervals", run_intervals)
+    monkeypatch.setattr(engine, "call", call)
     monkeypatch.setattr(engine, "_WORTH_COMPILING", 1)
     options = {"num_seeds": 30, "num_records": 13, "metrics": ("regret", "misordered", "ndcg"), **QUIET}
     simulated = jr.simulate(policy, ENVIRONMENT, 17_500, skip_settled=False, **options)
@@ -337,8 +337,8 @@ def test_a_metric_that_is_not_finite_is_reported_with_its_steps(monkeypatch):
 
 
 def test_the_loop_is_compiled_once_for_a_run():
-    from jaxrank.engine.lanes import run_intervals
+    from jaxrank.engine.ways import _program
 
-    before = run_intervals._cache_size()
+    before = _program("cpu")._cache_size()
     jr.simulate(jr.RandomRanking(), ENVIRONMENT, 1_234, num_seeds=11, num_records=3, **QUIET)
-    assert run_intervals._cache_size() == before + 1
+    assert _program("cpu")._cache_size() == before + 1

@@ -1,0 +1,322 @@
+"""What accelerators would run: calls compiled for named devices, without having one, and read (``compiled.py``).
+
+    pip install -e '.[gpu-compile]'                      # or tpu-compile, in an environment of its own
+    python benchmarks/accelerators.py --device a100 --policy bubblerank cascade_ucb1 --way kernel entries loop
+
+Every cell is compiled in a process of its own and added to accelerators.jsonl in ``--out``, where a cell that is there
+already is not compiled again; accelerators.md is the table of all of them. Nothing is run: times are those of a model,
+``modelled``, and no measurements.
+"""
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+DEVICES = ("a100", "h100", "v5e")
+POLICIES = ("bubblerank", "toprank", "batchrank", "cascade_ucb1", "cascade_klucb", "ranked_exp3", "pbm_ucb")
+WITH_FEATURES = ("pdgd", "pairrank", "cascade_hybrid")
+_STEPS, _RECORDS = 100_000, 200
+# The model. Of a loop: a kernel of a CUDA graph, or an operation of a TPU, starts after this time; a wait of the host;
+# and memory is read and written at this share of its bandwidth. Of a kernel: a warp issues an instruction every so many
+# cycles, and a scheduler at most this share of its slots.
+_KERNEL_SECONDS, _WAIT_SECONDS, _BANDWIDTH_SHARE = 2e-6, 12e-6, 0.8
+_TPU_OP_SECONDS = 0.5e-6
+_CYCLES, _ISSUE_SHARE = 6, 0.7
+_TPU_BANDWIDTH = 819e9  # bytes a second, of a v5e
+_BLOCK = 128  # lanes, and threads, of a program of a kernel
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", nargs="+", choices=DEVICES, default=["a100"])
+    parser.add_argument("--policy", nargs="+", default=POLICIES, help=f"{', '.join((*POLICIES, *WITH_FEATURES))}, …")
+    parser.add_argument("--lanes", nargs="+", type=int, default=[100_000])
+    parser.add_argument("--items", nargs="+", type=int, default=[10])
+    parser.add_argument("--way", nargs="+", choices=("kernel", "entries", "loop"), default=["kernel", "entries"])
+    parser.add_argument("--timeout", type=float, default=600.0, help="seconds to compile one cell for")
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "accelerators.jsonl"
+    known = read(file)
+    for device in options.device:
+        for policy in options.policy:
+            for way in options.way:
+                for lanes in options.lanes:
+                    for items in options.items:
+                        cell = {"device": device, "policy": policy, "way": way, "lanes": lanes, "items": items}
+                        if (way == "kernel" and device == "v5e") or key(cell) in known:
+                            continue
+                        row = {**cell, **in_own_process(cell, options.timeout)}
+                        known[key(cell)] = row
+                        print(json.dumps(row), flush=True)
+                        with open(file, "a") as lines:
+                            lines.write(json.dumps(row) + "\n")
+    (options.out / "accelerators.md").write_text(page(list(known.values())), encoding="utf-8")
+
+
+def key(cell: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(cell[name] for name in ("device", "policy", "way", "lanes", "items"))
+
+
+def read(file: Path) -> dict[tuple[Any, ...], dict[str, Any]]:
+    rows = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    return {key(row): row for row in rows}
+
+
+def in_own_process(cell: dict[str, Any], seconds: float) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        tpu = {
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+            "TPU_WORKER_ID": "0",
+        }
+        gpu = {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_module_re=advance --xla_dump_hlo_as_text"}
+        environment = os.environ | {"JAX_PLATFORMS": "cpu"} | (tpu if cell["device"] == "v5e" else gpu)
+        environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # what is read from it is not dumped
+        command = [sys.executable, "-c", f"import accelerators; accelerators.compile_cell({cell!r}, {folder!r})"]
+        try:
+            done = subprocess.run(
+                command, env=environment, cwd=HERE, capture_output=True, text=True, timeout=seconds, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return {"error": f"not compiled in {seconds:.0f} s"}
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        return json.loads(lines[-1]) if lines else {"error": done.stderr.strip().splitlines()[-1][:300]}
+
+
+def topology(device: str) -> Any:
+    from jax.experimental import topologies
+
+    if device == "v5e":
+        return topologies.get_topology_desc(platform="tpu", topology_name="v5e:2x2").devices
+    text = (HERE / "devices" / f"{device}.txtpb").read_text()
+    return topologies.get_topology_desc(platform="cuda", target_config=text, topology="1x1x1").devices
+
+
+def world(policy: str, lanes: int, items: int) -> tuple[Any, Any, int, str]:
+    """The policy, its environment, the number of seeds, and the metric to sum."""
+    import numpy as np
+
+    import jaxrank as jr
+    from jaxrank.datasets import synthetic
+
+    if policy == "cascade_hybrid":
+        ratings = jr.datasets.synthetic_ratings(300, 200, 0.07)
+        environment: Any = jr.datasets.topic_bandit(ratings, num_topics=20, list_size=10, num_users=20)
+        return jr.make(policy), environment, lanes // 20, "regret"
+    if policy in WITH_FEATURES:
+        from jaxrank.click_models import graded_user
+
+        data = jr.datasets.synthetic_letor(100).train
+        return jr.make(policy), jr.QueryStream(data, graded_user("perfect")), lanes, "cndcg"
+    queries = math.gcd(lanes, 1_000)
+    model = synthetic("pbm" if policy.startswith("pbm") else "cm", queries, items)
+    size = min(items, 10)
+    options = {"examination": np.asarray(model.examination[:size])} if policy.startswith("pbm") else {}
+    return jr.make(policy, **options), jr.ClickBandit(model, list_size=size, top=size // 2), lanes // queries, "regret"
+
+
+def compile_cell(cell: dict[str, Any], folder: str) -> None:
+    """Compiles one cell and prints what it is made of, as JSON."""
+    import compiled
+    import numpy as np
+    from jax.sharding import Mesh
+
+    from jaxrank.engine import memory
+    from jaxrank.engine.lanes import AXIS
+    from jaxrank.engine.request import Request
+    from jaxrank.engine.task import prepare
+
+    mesh = Mesh(np.array(topology(cell["device"])[:1]), (AXIS,))
+    policy, environment, seeds, metric = world(cell["policy"], cell["lanes"], cell["items"])
+    request = Request(_STEPS, num_seeds=seeds, num_records=_RECORDS, metrics=(metric,), mesh=mesh)
+    task = prepare(policy, environment, request)
+    started = time.perf_counter()
+    lowered = memory.lower_call(task, cell["way"])
+    middle = time.perf_counter()
+    executable = lowered.compile()
+    row: dict[str, Any] = {
+        "chosen": str(task.way),
+        "lower_seconds": round(middle - started, 1),
+        "compile_seconds": round(time.perf_counter() - middle, 1),
+    }
+    analysis = executable.memory_analysis()
+    row["argument_bytes"] = analysis.argument_size_in_bytes
+    row["temporary_bytes"] = analysis.temp_size_in_bytes
+    row["collectives"] = len(re.findall(r"\b(?:all-(?:reduce|gather|to-all)|collective-permute)", executable.as_text()))
+    lanes = task.lane_shapes(task.num_lanes).key.shape[0]
+    entry = compiled.loops(executable.as_text())
+    if cell["way"] == "kernel":
+        row |= of_kernel(Path(folder), cell["device"])
+        row["kernels_a_call"] = entry.kernels
+        row["bytes_a_call"] = entry.bytes // lanes
+        row["waits"] = 0
+    else:
+        step = largest(largest(entry))
+        row["kernels"], row["bytes"] = (
+            step.kernels + known_rounds(step)[0],
+            (step.bytes + known_rounds(step)[1]) // lanes,
+        )
+        rare = [total(loop) for loop in step.inner if not loop.known]
+        row["rare_kernels"], row["rare_bytes"] = sum(k for k, _ in rare), sum(b for _, b in rare) // lanes
+        row["waits"] = 0
+        for thunks in Path(folder).glob("*thunk_sequence_after_thunk_passes.txt"):
+            row["waits"] = compiled.waits(thunks.read_text())
+    print(json.dumps(row))
+
+
+def largest(loop: Any) -> Any:
+    """Its loop with the most bytes, or itself: the loop over intervals of an entry, the loop over steps of that."""
+    whiles = [inner for inner in loop.inner if inner.name == "while"]
+    return max(whiles, key=lambda inner: total(inner)[1]) if whiles else loop
+
+
+def total(loop: Any) -> tuple[int, int]:
+    """Kernels and bytes of one round of a loop and of one round of everything in it."""
+    parts = [total(inner) for inner in loop.inner]
+    return loop.kernels + sum(k for k, _ in parts), loop.bytes + sum(b for _, b in parts)
+
+
+def known_rounds(loop: Any) -> tuple[int, int]:
+    """Kernels and bytes of one round of the loops in it whose number of rounds is known."""
+    parts = [total(inner) for inner in loop.inner if inner.known]
+    return sum(k for k, _ in parts), sum(b for _, b in parts)
+
+
+def of_kernel(folder: Path, device: str) -> dict[str, Any]:
+    """Registers, spills and instructions of the largest kernel, by NVIDIA's assembler."""
+    import compiled
+
+    file = max(folder.glob("*.ptx"), key=lambda path: path.stat().st_size)
+    tools = [*Path(sys.prefix).glob("lib/python*/site-packages/nvidia/*/bin/ptxas")]
+    assembler = [str(tools[0]) if tools else "ptxas", "-v", f"-arch={'sm_80' if device == 'a100' else 'sm_90a'}"]
+    said = subprocess.run([*assembler, str(file), "-o", os.devnull], capture_output=True, text=True, check=True)
+    spilled = re.search(r"(\d+) bytes spill stores", said.stderr)
+    registers = re.search(r"Used (\d+) registers", said.stderr)
+    shortest, every = compiled.step_instructions(file.read_text())
+    return {
+        "registers": int(registers[1]) if registers else None,
+        "spilled_bytes": int(spilled[1]) if spilled else None,
+        "instructions": shortest,
+        "instructions_with_rare": every,
+    }
+
+
+def modelled(row: dict[str, Any], rare: bool = False) -> float | None:
+    """Lane-steps a second by the model; with ``rare``, of steps in which some lane takes the rare branch."""
+    if "error" in row:
+        return None
+    if row["way"] != "kernel":
+        kernels, moved = row["kernels"], row["bytes"]
+        if rare:
+            kernels, moved = kernels + row["rare_kernels"], moved + row["rare_bytes"]
+        bandwidth = _TPU_BANDWIDTH if row["device"] == "v5e" else fact(row["device"], "memory_bandwidth")
+        start = _TPU_OP_SECONDS if row["device"] == "v5e" else _KERNEL_SECONDS
+        seconds = kernels * start + row["waits"] * _WAIT_SECONDS
+        return row["lanes"] / (seconds + moved * row["lanes"] / (_BANDWIDTH_SHARE * bandwidth))
+    cores, clock = fact(row["device"], "core_count"), 1e9 * fact(row["device"], "clock_rate_ghz")
+    at_once = math.floor(65_536 / (row["registers"] * _BLOCK))  # blocks of a multiprocessor
+    blocks = math.ceil(row["lanes"] / _BLOCK)
+    instructions = row["instructions_with_rare" if rare else "instructions"]
+    seconds = 0.0
+    while blocks > 0:  # wave after wave
+        wave = min(blocks, cores * at_once)
+        warps = math.ceil(wave / cores)  # of each of the four schedulers: a block has four warps
+        issued = min(warps / _CYCLES, _ISSUE_SHARE)
+        seconds += warps * instructions / (issued * clock)
+        blocks -= wave
+    return row["lanes"] / seconds
+
+
+def fact(device: str, name: str) -> float:
+    text = (HERE / "devices" / f"{device}.txtpb").read_text()
+    return float(re.search(rf"{name}: ([\d.]+)", text)[1])  # type: ignore[index]
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The tables, in Markdown."""
+    text = [
+        "# Calls compiled for accelerators, without having one",
+        "",
+        "Written by `python benchmarks/accelerators.py`; [the method](../README.md#accelerators). Nothing was run: "
+        "speeds are those of a model. CM (PBM for `pbm_…`), K = 10, one device.",
+        "",
+    ]
+    kernels = [row for row in rows if row["way"] == "kernel"]
+    others = [row for row in rows if row["way"] != "kernel"]
+    if kernels:
+        text += ["## One kernel a call", "", *_table(_KERNEL_COLUMNS, kernels), ""]
+    if others:
+        text += ["## XLA loops", "", *_table(_LOOP_COLUMNS, others), ""]
+    return "\n".join(text)
+
+
+def _rate(rare: bool) -> Any:
+    def shown(row: dict[str, Any]) -> str:
+        speed = modelled(row, rare)
+        return "" if speed is None else f"{speed / 1e6:,.0f}"
+
+    return shown
+
+
+def _value(name: str, scale: float = 1, digits: int = 0) -> Any:
+    return lambda row: "" if row.get(name) is None else f"{row[name] / scale:,.{digits}f}"
+
+
+_COMMON = {
+    "device": lambda row: row["device"],
+    "policy": lambda row: row["policy"],
+    "L": lambda row: str(row["items"]) if row["policy"] not in WITH_FEATURES else "",
+    "lanes": _value("lanes"),
+}
+_MEMORY = {
+    "arguments MB": _value("argument_bytes", 1e6, 1),
+    "temporary MB": _value("temporary_bytes", 1e6, 1),
+    "waits": _value("waits"),
+    "compile s": lambda row: row.get("error") or f"{row['lower_seconds'] + row['compile_seconds']:.0f}",
+}
+_KERNEL_COLUMNS = {
+    **_COMMON,
+    "registers": _value("registers"),
+    "spilled bytes": _value("spilled_bytes"),
+    "instructions a lane-step": _value("instructions"),
+    "with rare branches": _value("instructions_with_rare"),
+    **_MEMORY,
+    "model: M lane-steps/s": _rate(False),
+    "model: rare in every step": _rate(True),
+}
+_LOOP_COLUMNS = {
+    **_COMMON,
+    "way": lambda row: row["way"],
+    "kernels a step": _value("kernels"),
+    "bytes a lane-step": _value("bytes"),
+    "rare: kernels": _value("rare_kernels"),
+    "rare: bytes": _value("rare_bytes"),
+    **_MEMORY,
+    "model: M lane-steps/s": _rate(False),
+    "model: rare in every step": _rate(True),
+}
+
+
+def _table(columns: dict[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+    lines = [list(columns), ["---"] * len(columns)]
+    lines += [[column(row) for column in columns.values()] for row in rows]
+    return [f"| {' | '.join(cells)} |" for cells in lines]
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(KeyboardInterrupt):
+        main()
