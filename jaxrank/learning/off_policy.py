@@ -239,8 +239,8 @@ def estimate_value(
     target: ListDistribution,
     estimator: str = "cascade_ips",
     *,
-    click_model: ClickModel | None = None,
-    examination: Array | None = None,
+    click_model: Any = None,
+    examination: Any = None,
     clip: float | None = None,
     self_normalized: bool = False,
 ) -> tuple[Array, Array, Array]:

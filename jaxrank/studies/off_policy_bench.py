@@ -18,7 +18,7 @@ from jaxrank.click_models import PositionBasedModel
 from jaxrank.core.pytrees import over_instances
 from jaxrank.core.types import Array, Key
 from jaxrank.learning import off_policy
-from jaxrank.output.plotting import legend_below, panels, plain_ticks, styles
+from jaxrank.output.plotting import Entries, legend_below, panels, plain_ticks, styles
 from jaxrank.output.report import Report
 from jaxrank.output.tables import markdown
 from jaxrank.studies.papers.figure import FigureRequest, queries
@@ -106,7 +106,7 @@ def _errors(world: Any, list_size: int, epsilon: float, sessions: int, num_logs:
 def _estimates(
     keys: Key, world: Any, logger: Any, target: Any, examination: Array, prediction: Any, sessions: int
 ) -> Array:
-    needs = {"position_ips": {"examination": examination}}
+    needs: dict[str, dict[str, Any]] = {"position_ips": {"examination": examination}}
     needs |= {name: {"click_model": prediction} for name in ("direct", "doubly_robust", "cascade_dr")}
 
     def of_log(key: Key) -> Array:
@@ -133,7 +133,7 @@ def _picture(result: "xarray.Dataset") -> Any:
     looks = styles(ESTIMATORS)
     figure, axes = panels(result.sizes["click_model"], columns=3)
     chosen = result["rmse"].isel(list_size=-1, epsilon=-1)
-    entries = {}
+    entries: Entries = {}
     for ax, model in zip(axes, result["click_model"].values, strict=True):
         for name in ESTIMATORS:
             line = chosen.sel(click_model=model, estimator=name)

@@ -135,7 +135,10 @@ def test_the_command_saves_when_told_to_stop_and_resume_goes_on(tmp_path):
         time.sleep(0.05)
     run.send_signal(signal.SIGTERM)
     _, error = output(run, code=75)
-    assert "jaxrank run: interrupted at step" in error and f"continue with: jaxrank resume {saved} --out {tmp_path}\n" in error
+    assert (
+        "jaxrank run: interrupted at step" in error
+        and f"continue with: jaxrank resume {saved} --out {tmp_path}\n" in error
+    )
     assert error.count("\n") == 1
     (step,) = {max(saved_steps(saved / "RandomRanking" / "lanes-0-of-1"))}
     resumed = python("-m", "jaxrank", "resume", str(saved), "--quiet")
