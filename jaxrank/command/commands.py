@@ -461,10 +461,8 @@ def _policies(specifications: Sequence[str], folder: Path | None = None) -> dict
         name, settings = registry.parse("--policy", text)
         located = own_code.located(name, folder) if folder else name
         with renamed({"policy": "--policy"}):
-            for key in settings:
-                known = registry.option_names(located) or (key,)
-                choice("an option of --policy", f"{name}:{key}", [f"{name}:{option}" for option in known])
-            made.append((text, registry.make(located, **settings)))
+            read = registry.read_options("--policy", located, settings)
+            made.append((text, registry.make_of(located, "policy", read)))
     classes = [type(policy).__name__ for _, policy in made]
     labels = [c if classes.count(c) == 1 else text for c, (text, _) in zip(classes, made, strict=True)]
     if len(set(labels)) < len(labels):

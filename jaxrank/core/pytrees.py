@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.core.checks import Check, choice, finite, integer, rectangular, switch
+from jaxrank.core.limits import refuse_beyond
 
 T = TypeVar("T")
 
@@ -211,8 +212,15 @@ def _checked_static(name: str, value: Any, f: dataclasses.Field[Any]) -> Any:
     if f.metadata["choices"] is not None:
         return choice(name, value, f.metadata["choices"])
     if f.metadata["minimum"] is not None:
-        return integer(name, value, f.metadata["minimum"])
-    return switch(name, value) if isinstance(f.default, bool) else value
+        size = integer(name, value, f.metadata["minimum"])
+        refuse_beyond("JAXRANK_MAX_SIZE", name, size)
+        return size
+    if isinstance(f.default, bool):
+        return switch(name, value)
+    if isinstance(value, str) and "str" not in str(f.type):
+        kind = f.type.__name__ if isinstance(f.type, type) else "an object"
+        raise ValueError(f"{name} must be {kind}, not text; got {value!r:.60}")
+    return value
 
 
 def _repr(self: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from jaxrank.click_models import graded_user
 from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer, renamed
+from jaxrank.core.limits import refuse_beyond
 from jaxrank.core.pytrees import num_instances, take_instances
 from jaxrank.core.types import Environment, Policy, learns_ranker
 from jaxrank.datasets import (
@@ -47,10 +48,12 @@ _TYPED = {
     "model": "--click-model",
     "click_model": "--click-model",
     "a graded user": "--user",
+    "num_items": "--items",
+    "num_users": "--queries",
 } | {  # what messages say, what was typed
     f"{prefix}{option}": f"--{option.replace('_', '-')}"
     for prefix in ("", "ClickBandit.", "TopicBandit.", "QueryStream.")
-    for option in ("list_size", "top", "trade_off", "num_items", "num_users")
+    for option in ("list_size", "top", "trade_off")
 }
 
 
@@ -114,6 +117,8 @@ def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> Wor
         made_for = _made_for(policy)
         if made_for != "any" and made_for != name and not (made_for == "click" and name == "topics"):
             raise ValueError(f"--policy {label} needs --world {made_for}; got --world {name}")
+    if "list_size" in given:
+        refuse_beyond("JAXRANK_MAX_LIST_SIZE", "--list-size", given["list_size"])
     with renamed(_TYPED):
         if name == "letor":
             return _letor(policies, **given)
@@ -125,7 +130,8 @@ def _other(text: str, given: dict[str, Any]) -> World:
     name, options = registry.parse("--world", text, "environment")
     if own_code.source_of(name) is None:
         choice("--world", name, registry.available("environment"))
-    environment = registry.make(name, "environment", **options | given)
+    read = registry.read_options("--world", name, options, "environment")
+    environment = registry.make_of(name, "environment", read | given)
     return World(environment, text, ("regret",), {}, num_steps=10_000)
 
 
@@ -147,7 +153,8 @@ def _click(
 ) -> World:
 
     model: Any
-    kind, parameters = registry.parse("--click-model", click_model, "click_model")
+    kind, texts = registry.parse("--click-model", click_model, "click_model")
+    parameters = registry.read_options("--click-model", kind, texts, "click_model")
     if data is None:
         model = synthetic(kind, queries or 60, items, **parameters)
     else:
@@ -156,6 +163,7 @@ def _click(
         if queries is not None:
             model = take_instances(model, slice(_at_most("--queries", queries, available)))
     positions = model.attraction.shape[-1] if list_size is None else list_size
+    refuse_beyond("JAXRANK_MAX_LIST_SIZE", "--list-size, the number of items unless given,", positions)
     # Half of the list, as in the papers: over the whole list, a cascade's reward does not depend on the order.
     environment = ClickBandit(model, list_size=positions, top=max(1, positions // 2) if top is None else top)
     summary = counted(environment.num_queries or 1, f"{_kind(data)} {click_model} query")
