@@ -78,8 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         again = options.checkpoint and commands.resume_command(options)
         code, complaint = 76, f"another process died ({reason}); {distributed.what_is_kept(again)}"
     if complaint:
-        with contextlib.suppress(OSError):  # the terminal may be gone: SIGHUP
-            print(f"jaxrank {options.name}: {complaint}", file=sys.stderr)
+        try:
+            print(f"jaxrank {options.name}: {complaint}", file=sys.stderr, flush=True)
+        except OSError:  # the terminal is gone, as it may be after SIGHUP
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     distributed.leave(code, wait=code != 76)
     return code
 

@@ -4,7 +4,9 @@ It is shown where standard error is a terminal, and in Jupyter notebooks, where 
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 
 class Progress:
@@ -21,6 +23,22 @@ class Progress:
         self.tell(step)
 
 
+class _StandardError:
+    """Standard error, for as long as it is there: a terminal may be closed while a run continues."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+
+
 @contextlib.contextmanager
 def progress_bar(title: str, num_steps: int, progress: bool | Callable[[int], object]) -> Iterator[Progress]:
     """Yields what a run tells its progress: ``progress`` if it is a function, else a bar if it is True."""
@@ -33,7 +51,7 @@ def progress_bar(title: str, num_steps: int, progress: bool | Callable[[int], ob
     from rich import progress as rich
     from rich.console import Console
 
-    console = Console(stderr=True)
+    console = Console(file=_StandardError())  # type: ignore[arg-type]
     if not (console.is_terminal or console.is_jupyter):
         yield Progress()
         return

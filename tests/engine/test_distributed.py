@@ -189,6 +189,31 @@ def test_the_command_saves_when_told_to_stop_and_resume_goes_on(tmp_path):
     assert "jaxrank resume: interrupted at step" in output(resumed, code=75)[1]
 
 
+def test_a_run_whose_terminal_is_closed_is_saved(tmp_path):
+    import pty
+
+    saved = tmp_path / "saved"
+    master, slave = pty.openpty()
+    long = ["--steps", "200000000", "--records", "9", "--out", str(tmp_path), "--checkpoint", str(saved)]
+    world = ["--policy", "random", "--queries", "2", "--items", "4", "--seeds", "2", "--devices", "1"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "jaxrank", "run", *world, *long, "--checkpoint-every", "1 call"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"},
+        stdout=slave,
+        stderr=slave,
+        stdin=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    while not list(saved.glob("RandomRanking/lanes-0-of-1/step-*")):
+        assert run.poll() is None, os.read(master, 5_000)
+        time.sleep(0.05)
+    os.close(master)  # now it can write nothing more to it
+    time.sleep(0.5)
+    run.send_signal(signal.SIGHUP)
+    assert run.wait(60) == 75
+
+
 def test_resume_needs_only_the_folder(tmp_path, capsys):
     saved = tmp_path / "saved"
     run = [*RUN, "--steps", "50", "--out", str(tmp_path / "out")]
