@@ -57,8 +57,12 @@ def yandex(path: str | os.PathLike[str], model: str = "cm", **given: Any) -> Cli
         keys = {field: field for field in required_fields(model, kind="click_model")}
     file = _find(Path(path))
     try:
-        queries = json.loads(read_small(file))
-    except (ValueError, RecursionError, OSError) as error:  # also by numbers of many digits, and by deep nesting
+        text = read_small(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: cannot be read: {error}") from None
+    try:
+        queries = json.loads(text)
+    except (ValueError, RecursionError) as error:  # also by numbers of thousands of digits, and by deep nesting
         raise ValueError(f"{file}: not a JSON file: {error}") from None
     if not isinstance(queries, dict) or not queries:
         raise ValueError(f"{file}: must be an object of at least one query; got {type(queries).__name__}")

@@ -193,7 +193,7 @@ def read_json(path: Name) -> tuple[dict[str, Any], bool]:
 def read_small(path: Name) -> str:
     """The text of a JSON or TOML file; a ValueError if it is too large to be one, an OSError if it cannot be read."""
     with open_regular(path) as file:
-        refuse_beyond("JAXRANK_MAX_JSON_BYTES", "the size of the file", os.fstat(file.fileno()).st_size, " bytes")
+        refuse_beyond("JAXRANK_MAX_JSON_BYTES", f"the size of {path}", os.fstat(file.fileno()).st_size, " bytes")
         return file.read().decode()
 
 

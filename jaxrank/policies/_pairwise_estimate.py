@@ -303,12 +303,12 @@ def _add_rows(inverse: Array, rows: Array) -> tuple[Array, Array]:
     """
     spread = (inverse @ rows.T).T  # [n, d]
     steps: list[Array] = []
-    grown: list[Array] = []
+    gains: list[Array] = []
     for k in range(rows.shape[0]):
         v = spread[k]
         for u in steps:
             v = v - jnp.dot(u, rows[k]) * u
-        grown.append(1 + jnp.dot(v, rows[k]))
-        steps.append(v / jnp.sqrt(grown[-1]))
+        gains.append(jnp.dot(v, rows[k]))
+        steps.append(v / jnp.sqrt(1 + gains[-1]))
     vectors = jnp.stack(steps)
-    return inverse - vectors.T @ vectors, jnp.sum(jnp.log(jnp.stack(grown)))
+    return inverse - vectors.T @ vectors, jnp.sum(jnp.log1p(jnp.stack(gains)))

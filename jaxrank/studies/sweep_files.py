@@ -91,8 +91,12 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     if not path.exists():
         raise ValueError(f"config must be a TOML file; there is none at {path}")
     try:
-        config = tomllib.loads(read_small(path))
-    except (ValueError, RecursionError, OSError) as error:
+        text = read_small(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read: {str(error)!r:.120}") from None
+    try:
+        config = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a TOML file: {str(error)!r:.120}") from None
     try:
         return _sweep(config)

@@ -110,7 +110,7 @@ def test_the_command_refuses_what_is_too_large(arguments, message, refusal):
 
 @pytest.mark.parametrize("kind", ["fifo", "device"])
 def test_what_is_no_file_is_not_read(kind, tmp_path, refusal):
-    names = ("train.txt", "run.nc", "log.tsv", "sweep.toml", "run.json", "ratings.csv", "manifest.json")
+    names = ("train.txt", "result", "log.tsv", "sweep.toml", "run.json", "ratings.csv", "manifest.json")
     for name in names:
         if kind == "fifo":
             os.mkfifo(tmp_path / name)
@@ -120,7 +120,7 @@ def test_what_is_no_file_is_not_read(kind, tmp_path, refusal):
     (tmp_path / "movies.csv").write_text("movieId,title,genres\n")
     for call in (
         lambda: jr.datasets.letor(tmp_path, cache=False),
-        lambda: jr.load(tmp_path / "run.nc"),
+        lambda: jr.load(tmp_path / "result"),
         lambda: jr.datasets.load_sessions(tmp_path / "log.tsv"),
         lambda: jr.datasets.yandex(tmp_path / "run.json"),
         lambda: jr.datasets.movielens(tmp_path),

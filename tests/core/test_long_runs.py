@@ -54,7 +54,7 @@ def test_ridge_regression_beyond_2_to_the_24_observations():
         return jax.lax.scan(step, ridge.solve(state), (jnp.asarray(phi), jnp.asarray(rewards), numbers))[0]
 
     last = jax.device_get(run(state))
-    stored = state.high.astype(np.float64) + np.asarray(state.low, np.float64)
+    stored = np.asarray(state.high, np.float64) + np.asarray(state.low, np.float64)
     added = np.concatenate([phi, rewards[:, :, None]], axis=2).astype(np.float64)
     moments = stored + np.einsum("tkp,tkq->pq", phi.astype(np.float64), added)
     inverse = np.linalg.inv(moments[:, :-1])
