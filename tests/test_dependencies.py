@@ -16,7 +16,7 @@ NEEDED_BY = {  # declared but neither imported nor named: another dependency nee
     "h5py": "h5netcdf",  # which reads and writes files with it, but does not require it
     "jaxlib": "jax",
 }
-TOOLS = {"mypy", "pytest-xdist", "ruff"}  # run, not imported
+TOOLS = {"ipykernel", "mypy", "pytest-xdist", "ruff"}  # run, not imported
 
 
 def names(requirements):
