@@ -1,4 +1,4 @@
-"""The command: ``jaxrank run``, ``resume``, ``sweep``, ``plot``, ``new``, ``reproduce``, ``fit``, ``list``, …"""
+"""The command: ``jaxrank run``, ``resume``, ``sweep``, ``plot``, ``report``, ``new``, ``reproduce``, ``fit``, …"""
 
 import argparse
 import contextlib
@@ -165,6 +165,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
     _add_force(run)
     _add_format(run)
+    _add_report(run)
     run.add_argument("--quiet", action="store_true", help="no progress bar")
     run.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of the run")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save checkpoints there during the run")
@@ -208,6 +209,7 @@ def parser() -> argparse.ArgumentParser:
         "--force", action="store_true", help="remove what an earlier sweep left there, and run all again"
     )
     _add_format(sweep)
+    _add_report(sweep)
     sweep.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of each cell")
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
 
@@ -231,6 +233,25 @@ def parser() -> argparse.ArgumentParser:
     _add_force(plot)
     _add_format(plot, default=None)
 
+    report = subparsers.add_parser(
+        "report",
+        formatter_class=as_shown,
+        help="write one HTML page of a run, a sweep or a figure: curves to zoom and hover, tables, how it was made",
+        description="Writes one HTML file that needs no network. Of several folders, it compares what they hold.",
+    )
+    report.set_defaults(command=commands.report)
+    report.add_argument(
+        "folder", nargs="+", type=Path, metavar="FOLDER", help="of a run, a sweep or a figure; or a results file"
+    )
+    report.add_argument(
+        "--out", type=Path, metavar="FILE", help="report.html in the folder if not given; compared.html of several"
+    )
+    _add_force(report)
+    report.add_argument(
+        "--watch", action="store_true", help="serve it to this machine alone, and make it again as results come in"
+    )
+    report.add_argument("--port", type=_whole, default=0, metavar="N", help="with --watch: the port; 0 is any")
+
     reproduce = subparsers.add_parser(
         "reproduce", formatter_class=as_shown, help="run a figure of a paper; write its data, picture and table"
     )
@@ -252,6 +273,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
     _add_force(reproduce)
     _add_format(reproduce)
+    _add_report(reproduce)
     reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
 
     fit = subparsers.add_parser(
@@ -297,6 +319,10 @@ def _add_format(parser: argparse.ArgumentParser, default: str | None = "png") ->
     parser.add_argument(
         "--format", choices=FORMATS, default=default, metavar="NAME", help="of pictures: png, pdf or svg (png)"
     )
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-report", action="store_false", dest="report", help="do not write the HTML report, 2 MB")
 
 
 def _add_machines(parser: argparse.ArgumentParser) -> None:

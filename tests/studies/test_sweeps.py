@@ -152,8 +152,8 @@ def test_force_removes_what_the_sweep_has_left_and_nothing_else(config, tmp_path
     assert main(["sweep", str(config), "--out", str(out), "--quiet"]) == 2
     assert "run all cells again (--force" in capsys.readouterr().err
     assert main(["sweep", str(config), "--out", str(out), "--quiet", "--force"]) == 0
-    pictures = {"mine.png", "clicks.png"}
-    assert {file.name for file in out.iterdir() if file.suffix != ".nc"} == {"manifest.json", "summary.md", *pictures}
+    others = {"manifest.json", "summary.md", "report.html", "mine.png", "clicks.png"}
+    assert {file.name for file in out.iterdir() if file.suffix != ".nc"} == others
     assert len(list(out.glob("*.nc"))) == len(states(out)) == 2
     assert (out / "mine.png").read_text() == "mine"
 
