@@ -19,7 +19,7 @@ NEEDED_BY = {  # declared but neither imported nor named: another dependency nee
     "h5py": "h5netcdf",  # which reads and writes files with it, but does not require it
     "jaxlib": "jax",
 }
-TOOLS = {"ipykernel", "mypy", "pytest-xdist", "ruff"}  # run, not imported
+TOOLS = {"build", "ipykernel", "mypy", "pytest-xdist", "ruff", "setuptools-scm"}  # run, not imported
 
 
 def names(requirements):

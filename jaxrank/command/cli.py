@@ -203,7 +203,7 @@ def parser() -> argparse.ArgumentParser:
         "that fail are listed at the end.\nExit code 0, 2 for bad input or failed cells, 75 when interrupted.",
     )
     sweep.set_defaults(command=commands.sweep)
-    sweep.add_argument("config", type=Path, help="the TOML file, e.g. scripts/examples/sweep.toml")
+    sweep.add_argument("config", type=Path, help="the TOML file; jaxrank new sweep FILE.toml writes one")
     sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go, instead of the config's own")
     sweep.add_argument(
         "--force", action="store_true", help="remove what an earlier sweep left there, and run all again"
@@ -215,12 +215,12 @@ def parser() -> argparse.ArgumentParser:
 
     new = subparsers.add_parser(
         "new",
-        help="write a policy, a click model or an environment to start from, with its test beside it",
+        help="write a policy, a click model or an environment to start from, with its test beside it; or a sweep",
         description="Writes FILE, a small algorithm to replace by your own, and test_FILE beside it, which passes as "
-        "it stands. Neither may exist.",
+        "it stands. Neither may exist. Of a sweep, FILE is its TOML file, and there is no test.",
     )
     new.set_defaults(command=commands.new)
-    new.add_argument("kind", metavar="KIND", help="policy, click-model or environment")
+    new.add_argument("kind", metavar="KIND", help="policy, click-model, environment or sweep")
     new.add_argument("file", type=Path, metavar="FILE", help="e.g. my_policies.py")
 
     plot = subparsers.add_parser("plot", formatter_class=as_shown, help="draw the curves of a results file")

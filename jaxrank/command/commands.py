@@ -20,7 +20,7 @@ import numpy as np
 
 from jaxrank import bench as benchmark
 from jaxrank import click_models, datasets
-from jaxrank.command.new_files import write_skeleton
+from jaxrank.command.new_files import write_skeleton, write_sweep
 from jaxrank.command.watching import make_server
 from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer, renamed
@@ -330,6 +330,9 @@ def sweep(options: argparse.Namespace) -> None:
 
 
 def new(options: argparse.Namespace) -> None:
+    if options.kind == "sweep":
+        print(f"wrote {write_sweep(options.file)}; try: jaxrank sweep {options.file}")
+        return
     path, test, run_options = write_skeleton(options.kind, options.file)
     print(f"wrote {path} and {test}; try: pytest {test}; jaxrank run {run_options}")
 

@@ -13,7 +13,7 @@ from jaxrank.command.cli import main
 from jaxrank.studies import sweep_files, sweeps
 from jaxrank.studies.sweep_files import read_sweep
 
-EXAMPLE = Path(__file__).parents[2] / "scripts" / "examples" / "sweep.toml"
+EXAMPLE = Path(jr.__file__).parent / "skeletons" / "sweep.toml"
 CONFIG = """
 steps = 60
 seeds = 2
