@@ -1,4 +1,4 @@
-"""What is released: a wheel and an sdist with the package and nothing else, which run in an environment of their own."""
+"""What is released: a wheel and an sdist with the package and nothing else, which run wherever they are installed."""
 
 import os
 import subprocess

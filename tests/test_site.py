@@ -1,4 +1,4 @@
-"""The site, as ``scripts/docs`` has built it: every link leads somewhere, nothing asks the network, a browser draws it."""
+"""The site, as ``scripts/docs`` built it: links lead somewhere, nothing asks the network, a browser draws it."""
 
 import html.parser
 import urllib.parse
