@@ -32,7 +32,7 @@ REPOSITORY = Path(__file__).parents[1]
 SOURCE = "https://github.com/jaxrank/jaxrank/blob/main"
 # What each world is run with for the live curves. Steps are few: a build on one core has to take minutes.
 WORLDS = {
-    "click": ("a click bandit", 5_000, 'queries = 6\ngrid.click_model = ["cm", "dcm", "pbm"]', "regret"),
+    "click": ("a click bandit", 5_000, 'queries = 6\ngrid.click_model = ["cm", "pbm"]', "regret"),
     "topics": ("a topic bandit", 1_000, 'world = "topics"\nqueries = 6\nitems = 40\nlist_size = 5', "regret"),
     "letor": ("a query stream", 400, 'world = "letor"\nqueries = 30', "cndcg"),
 }

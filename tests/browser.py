@@ -89,7 +89,8 @@ def check_chart(page, chart, lines, panels=1):
     kinds = page.locator(chart).evaluate("chart => [chart._fullLayout.xaxis.type, chart._fullLayout.yaxis.type]")
     assert kinds == ["log", "log"], "a button makes the axes logarithmic"
     opaque = page.locator(f"{chart} .updatemenu-item-rect").evaluate_all(
-        "all => all.map(e => getComputedStyle(e)).filter(s => s.fillOpacity === '1' && !s.fill.startsWith('rgba')).length"
+        """all => all.map(e => getComputedStyle(e))
+           .filter(s => s.fillOpacity === '1' && !s.fill.startsWith('rgba')).length"""
     )
     assert opaque == 0, "buttons let the page through, so that their text can be read"
     page.locator(f"{chart} .updatemenu-button", has_text="linear").click()

@@ -79,7 +79,7 @@ def browser():
 def test_a_browser_draws_the_start_page_and_bubblerank(site, browser, file, lines, scheme):
     with opened_page(browser, (site / file).as_uri(), scheme) as (page, wrong):
         page.wait_for_selector("html[data-ready=yes]")
-        check_chart(page, ".jaxrank-chart", lines, panels=3)
+        check_chart(page, ".jaxrank-chart", lines, panels=2)
         for text in ("h1", "article p", ".jaxrank-chart .xtick text", ".jaxrank-chart .legendtext"):
             assert contrast(page, text) >= 4.5, f"{text} can be read in {scheme}"
         if "bubblerank" in file:
