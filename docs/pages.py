@@ -78,8 +78,10 @@ def run_world(world, folder, steps=None, seeds=3):
     lines = [f"steps = {steps or few}", f"seeds = {seeds}", "records = 60"]
     lines += [f'[[policy]]\nname = "{name}"' for name in names]
     config = folder.with_suffix(".toml")
-    _write(config, "\n\n".join(["\n".join(lines[:3]), *lines[3:], f"[[environment]]\n{environment}"]))
-    report = jr.sweep(config, folder, progress=False)
+    text = "\n\n".join(["\n".join(lines[:3]), *lines[3:], f"[[environment]]\n{environment}"])
+    changed = config.exists() and config.read_text(encoding="utf-8") != text + "\n"
+    _write(config, text)
+    report = jr.sweep(config, folder, progress=False, overwrite=changed)
     for name, reason in report.failed.items():
         if "examination" not in reason:  # PBM policies need what only some click models have
             raise RuntimeError(f"{name}: {reason}")
@@ -393,6 +395,7 @@ def _plotly():
 
 def _fresh(folder):
     shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
     return folder
 
 
