@@ -81,6 +81,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
+    file: Path
     out: Path
     cells: tuple[Cell, ...]
 
@@ -99,13 +100,13 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a TOML file: {str(error)!r:.120}") from None
     try:
-        return _sweep(config)
+        return _sweep(path, config)
     except (ValueError, MemoryError, OverflowError) as error:
         message = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), str(error))
         raise ValueError(f"{path}: {message[:350] or 'needs more memory than there is'}") from None
 
 
-def _sweep(config: Mapping[str, Any]) -> Sweep:
+def _sweep(path: Path, config: Mapping[str, Any]) -> Sweep:
     _known("", config, ("out", *_OPTIONS, "policy", "environment"))
     out = _typed("out", config.get("out", "results/sweep"), str)
     given = {key: field.metadata["check"](key, config[key]) for key, field in _OPTIONS.items() if key in config}
@@ -122,7 +123,7 @@ def _sweep(config: Mapping[str, Any]) -> Sweep:
         for label, policy, settings, description in policies:
             cells.append(_cell(where, chosen, world, label, policy, settings, description, given))
     _distinct("the names of results files", [cell.file for cell in cells])
-    return Sweep(Path(out), tuple(cells))
+    return Sweep(path, Path(out), tuple(cells))
 
 
 def _cell(
