@@ -6,6 +6,8 @@ from jaxrank.policies.batchrank import BatchRank
 from jaxrank.policies.bubblerank import BubbleRank
 from jaxrank.policies.cascade import DCMKLUCB, CascadeKLUCB, CascadeTS, CascadeUCB1
 from jaxrank.policies.dueling import DBGD, MGD
+from jaxrank.policies.forgetting_cascade import CascadeDUCB, CascadeSWUCB
+from jaxrank.policies.glrt_cascade import GLRTCascadeKLUCB, GLRTCascadeUCB
 from jaxrank.policies.linear_cascade import CascadeHybrid, CascadeLinTS, CascadeLinUCB, CascadeLSB
 from jaxrank.policies.pairrank import PairRank
 from jaxrank.policies.pdgd import PDGD
@@ -24,15 +26,19 @@ __all__ = [
     "PDGD",
     "BatchRank",
     "BubbleRank",
+    "CascadeDUCB",
     "CascadeHybrid",
     "CascadeKLUCB",
     "CascadeLSB",
     "CascadeLinTS",
     "CascadeLinUCB",
+    "CascadeSWUCB",
     "CascadeTS",
     "CascadeUCB1",
     "EpsilonGreedy",
     "FixedRanker",
+    "GLRTCascadeKLUCB",
+    "GLRTCascadeUCB",
     "OracleRanking",
     "PairRank",
     "RandomRanking",
@@ -54,6 +60,10 @@ register("cascade_klucb", CascadeKLUCB)
 register("cascade_ucb1", CascadeUCB1)
 register("cascade_ts", CascadeTS)
 register("dcm_klucb", DCMKLUCB)
+register("cascade_ducb", CascadeDUCB)
+register("cascade_swucb", CascadeSWUCB)
+register("glrt_cascade_ucb", GLRTCascadeUCB)
+register("glrt_cascade_klucb", GLRTCascadeKLUCB)
 register("ranked_exp3", RankedExp3)
 register("ranked_ucb1", RankedUCB1)
 register("ranked_klucb", RankedKLUCB)
