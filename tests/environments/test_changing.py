@@ -139,15 +139,15 @@ def test_a_resumed_run_and_other_calls_give_the_same_curves(tmp_path):
     options = {"num_seeds": 2, "num_records": 5, "metrics": ("regret", "fixed_regret"), "progress": False}
     straight = jr.simulate(jr.CascadeDUCB(), environment, 1_500, **options)
 
-    class Stop(Exception):
-        pass
+    class StopError(Exception):
+        """Ends a run half-way."""
 
     def stop(step):
         if step >= 700:
-            raise Stop
+            raise StopError
 
     saving = {"checkpoint_dir": tmp_path, "checkpoint_every": "1 call", "call_intervals": 1}
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         jr.simulate(jr.CascadeDUCB(), environment, 1_500, **options | saving | {"progress": stop})
     resumed = jr.simulate(jr.CascadeDUCB(), environment, 1_500, **options | saving, resume=True)
     for metric in options["metrics"]:

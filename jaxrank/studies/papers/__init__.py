@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from jaxrank.core.checks import choice, renamed
 from jaxrank.output.report import Report
-from jaxrank.studies.papers import batchrank, bubblerank, cascadehybrid, pairrank
+from jaxrank.studies.papers import batchrank, bubblerank, cascadehybrid, nonstationary, pairrank
 from jaxrank.studies.papers.figure import FigureRequest, write
 
 FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
@@ -21,6 +21,7 @@ FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "pairrank-fig5": pairrank.fig5,
     "pairrank-fig6": pairrank.fig6,
     "pairrank-fig7": pairrank.fig7,
+    "nonstationary": nonstationary.figure,
 }
 
 
