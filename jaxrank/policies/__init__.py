@@ -5,21 +5,28 @@ from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanki
 from jaxrank.policies.batchrank import BatchRank
 from jaxrank.policies.bubblerank import BubbleRank
 from jaxrank.policies.cascade import DCMKLUCB, CascadeKLUCB, CascadeTS, CascadeUCB1
+from jaxrank.policies.delayed import Delayed
 from jaxrank.policies.dueling import DBGD, MGD
 from jaxrank.policies.forgetting_cascade import CascadeDUCB, CascadeSWUCB
 from jaxrank.policies.glrt_cascade import GLRTCascadeKLUCB, GLRTCascadeUCB
+from jaxrank.policies.grab import GRAB
 from jaxrank.policies.linear_cascade import CascadeHybrid, CascadeLinTS, CascadeLinUCB, CascadeLSB
 from jaxrank.policies.pairrank import PairRank
+from jaxrank.policies.pbmhb import PBMHB
 from jaxrank.policies.pdgd import PDGD
 from jaxrank.policies.position_based import PBMPIE, PBMTS, PBMUCB
 from jaxrank.policies.ranked import RankedExp3, RankedKLUCB, RankedUCB1
 from jaxrank.policies.ranknet import EpsilonGreedy, FixedRanker, SGDRankNet
+from jaxrank.policies.recurrank import RecurRank
 from jaxrank.policies.toprank import TopRank
+from jaxrank.policies.unirank import UniRank
 
 __all__ = [
     "DBGD",
     "DCMKLUCB",
+    "GRAB",
     "MGD",
+    "PBMHB",
     "PBMPIE",
     "PBMTS",
     "PBMUCB",
@@ -35,6 +42,7 @@ __all__ = [
     "CascadeSWUCB",
     "CascadeTS",
     "CascadeUCB1",
+    "Delayed",
     "EpsilonGreedy",
     "FixedRanker",
     "GLRTCascadeKLUCB",
@@ -45,9 +53,11 @@ __all__ = [
     "RankedExp3",
     "RankedKLUCB",
     "RankedUCB1",
+    "RecurRank",
     "SGDRankNet",
     "StaticRanking",
     "TopRank",
+    "UniRank",
 ]
 
 register("static", StaticRanking)
@@ -70,6 +80,10 @@ register("ranked_klucb", RankedKLUCB)
 register("pbm_ucb", PBMUCB)
 register("pbm_ts", PBMTS)
 register("pbm_pie", PBMPIE)
+register("pbmhb", PBMHB)
+register("grab", GRAB)
+register("unirank", UniRank)
+register("recurrank", RecurRank)
 register("cascade_lin_ucb", CascadeLinUCB)
 register("cascade_lin_ts", CascadeLinTS)
 register("cascade_lsb", CascadeLSB)

@@ -1,0 +1,128 @@
+"""Delayed clicks: any policy, told of its clicks some steps later.
+
+Delay needs memory, and the memory of a lane is its policy's state: environments have none. So delay is a wrapper of a
+policy. To the engine it is a policy like any other: checkpoints and devices need no word about it.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxrank.core.checks import integer, non_negative
+from jaxrank.core.pytrees import array, pytree, static
+from jaxrank.core.types import Array, Key, Query, State, keeps_items, require, with_horizon
+
+_SLOT = 0xDE  # makes the key of the delay from that of the update
+_OF_STATE = ("statistics", "score", "weights", "block_numbers")  # optional methods of the wrapped policy
+
+
+class DelayedState(NamedTuple):
+    policy: State  # of the wrapped policy
+    steps: Array  # int32[capacity], the step of the feedback in each slot; 0 for an empty slot
+    rankings: Array  # int32[capacity, K]
+    clicks: Array  # bool[capacity, K]
+    queries: Any  # the queries [capacity, …] where they differ from step to step, otherwise None
+
+
+@pytree
+class Delayed:
+    """A policy whose clicks arrive late, after a fixed or a random number of steps.
+
+    The feedback of a step with delay d is learnt at the end of the step d steps later: d = 0 is the usual feedback, bit
+    for bit. Feedback waits in a buffer of fixed size, and every step delivers at most one:
+
+    - fixed: step t takes the slot of step t − d, whose feedback is delivered;
+    - geometric: the new feedback and those of d slots are equally likely to be delivered, and what is new takes the
+      slot that this leaves. So everything waits with a probability of d/(d + 1) in every step: its delay is geometric,
+      P(delay = k) = (1/(d + 1))·(d/(d + 1))^k, and d is its mean. Feedback overtakes, and the buffer of d slots is
+      enough, however long the longest delay is.
+
+    Feedback that has not arrived at the end of the run is lost. Lanes are never settled. The buffer takes 4 + 5·K bytes
+    a slot; in a stream of queries, where the documents of the query are kept too, that many more.
+
+    Args:
+      policy: any policy.
+      delay: d, the delay or its mean, in steps.
+      kind: "fixed" or "geometric".
+      capacity: the number of slots, at least d. By default d, or the largest one if several delays run side by side.
+
+    Example:
+      >>> import jaxrank as jr
+      >>> jr.Delayed(jr.TopRank(), delay=100, kind="geometric")
+      Delayed(policy=TopRank(), delay=100, kind='geometric', capacity=100)
+    """
+
+    policy: Any
+    delay: Any = array(ndim=0, dtype=jnp.int32, check=non_negative, default=0)
+    kind: str = static(default="fixed", choices=("fixed", "geometric"))
+    capacity: int = static(default=None, minimum=1)
+
+    def _validate(self) -> None:
+        require("policy", self.policy, "Delayed.policy")
+        if isinstance(self.delay, jax.core.Tracer):
+            return
+        largest = max(int(jnp.max(self.delay)), 1)
+        capacity = largest if self.capacity is None else self.capacity
+        object.__setattr__(self, "capacity", integer("Delayed.capacity", capacity, largest))
+
+    def __getattr__(self, name: str) -> Any:
+        """Optional members of the wrapped policy."""
+        policy: Any = self.__dict__.get("policy")
+        if name == "per_item":
+            return keeps_items(policy)
+        if name in _OF_STATE and hasattr(policy, name):
+            return lambda state, *rest: getattr(policy, name)(state.policy, *rest)
+        raise AttributeError(f"{type(self).__name__} has no {name}")
+
+    def with_horizon(self, num_steps: int) -> "Delayed":
+        return dataclasses.replace(self, policy=with_horizon(self.policy, num_steps))
+
+    def init(self, key: Key, query: Query) -> DelayedState:
+        C, K = self.capacity, query.list_size
+        kept = _kept(query)
+        return DelayedState(
+            policy=self.policy.init(key, query),
+            steps=jnp.zeros(C, jnp.int32),
+            rankings=jnp.zeros((C, K), jnp.int32),
+            clicks=jnp.zeros((C, K), bool),
+            queries=jax.tree.map(lambda x: jnp.zeros((C, *x.shape), x.dtype), kept),
+        )
+
+    def rank(self, key: Key, state: DelayedState, query: Query) -> Array:
+        return self.policy.rank(key, state.policy, query)
+
+    def update(self, key: Key, state: DelayedState, query: Query, ranking: Array, clicks: Array) -> DelayedState:
+        new = (query.step, ranking, clicks, _kept(query))
+        buffers = tuple(state[1:])
+        slot = self._slot(key, query.step)
+        at_once = slot == self.delay  # no slot: what is new is delivered
+        slot = jnp.where(at_once, 0, slot)
+        old = jax.tree.map(lambda buffer: buffer[slot], buffers)
+        step, ranking, clicks, kept = jax.tree.map(lambda a, b: jnp.where(at_once, a, b), new, old)
+        buffers = jax.tree.map(lambda buffer, a, b: buffer.at[slot].set(jnp.where(at_once, b, a)), buffers, new, old)
+        updated = self.policy.update(key, state.policy, _restored(query, step, kept), ranking, clicks)
+        arrived = step > 0
+        policy = jax.tree.map(lambda a, b: jnp.where(arrived, a, b), updated, state.policy)
+        return DelayedState(policy, *buffers)
+
+    def _slot(self, key: Key, step: Array) -> Array:
+        """int32[]: the slot whose feedback is delivered; d for that of this step."""
+        if self.kind == "fixed":
+            return jnp.where(self.delay > 0, step % jnp.maximum(self.delay, 1), self.delay)
+        word = jax.random.bits(jax.random.fold_in(key, _SLOT), (), jnp.uint32)
+        return (word % (self.delay + 1).astype(jnp.uint32)).astype(jnp.int32)
+
+
+def _kept(query: Query) -> Any:
+    """What must be kept of a query: nothing but its step where all steps have the same items."""
+    if query.index is None:
+        return None
+    return (query.base_ranking, query.optimal_ranking, query.features, query.mask, query.index)
+
+
+def _restored(query: Query, step: Array, kept: Any) -> Query:
+    """The query of an earlier step."""
+    names = ("base_ranking", "optimal_ranking", "features", "mask", "index")
+    return dataclasses.replace(query, step=step, **dict(zip(names, kept, strict=True) if kept else {}))
