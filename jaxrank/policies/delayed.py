@@ -5,6 +5,7 @@ policy. To the engine it is a policy like any other: checkpoints and devices nee
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -18,12 +19,20 @@ _SLOT = 0xDE  # makes the key of the delay from that of the update
 _OF_STATE = ("statistics", "score", "weights", "block_numbers")  # optional methods of the wrapped policy
 
 
+class Feedback(NamedTuple):
+    """What is learnt from a step. In a buffer each field has a leading axis of slots."""
+
+    step: Array  # int32[], 0 for none
+    ranking: Array  # int32[K]
+    clicks: Array  # bool[K]
+    query: Any  # the query where it differs from step to step, otherwise None
+
+
 class DelayedState(NamedTuple):
     policy: State  # of the wrapped policy
-    steps: Array  # int32[capacity], the step of the feedback in each slot; 0 for an empty slot
-    rankings: Array  # int32[capacity, K]
-    clicks: Array  # bool[capacity, K]
-    queries: Any  # the queries [capacity, …] where they differ from step to step, otherwise None
+    buffer: Feedback  # [capacity + 1, …]; the last slot is for what does not wait
+    slot: Array  # int32[], whose feedback is delivered in the next step; d for that of the next step itself
+    due: Feedback  # what is in this slot
 
 
 @pytree
@@ -80,39 +89,41 @@ class Delayed:
         return dataclasses.replace(self, policy=with_horizon(self.policy, num_steps))
 
     def init(self, key: Key, query: Query) -> DelayedState:
-        C, K = self.capacity, query.list_size
-        kept = _kept(query)
-        return DelayedState(
-            policy=self.policy.init(key, query),
-            steps=jnp.zeros(C, jnp.int32),
-            rankings=jnp.zeros((C, K), jnp.int32),
-            clicks=jnp.zeros((C, K), bool),
-            queries=jax.tree.map(lambda x: jnp.zeros((C, *x.shape), x.dtype), kept),
-        )
+        K, slots = query.list_size, self.capacity + 1
+        none = Feedback(jnp.int32(0), jnp.zeros(K, jnp.int32), jnp.zeros(K, bool), _kept(query))
+        buffer = jax.tree.map(lambda x: jnp.zeros((slots, *x.shape), x.dtype), none)
+        slot = self._slot(key, query.step + 1)
+        return DelayedState(self.policy.init(key, query), buffer, slot, due=none)
 
     def rank(self, key: Key, state: DelayedState, query: Query) -> Array:
         return self.policy.rank(key, state.policy, query)
 
     def update(self, key: Key, state: DelayedState, query: Query, ranking: Array, clicks: Array) -> DelayedState:
-        new = (query.step, ranking, clicks, _kept(query))
-        buffers = tuple(state[1:])
-        slot = self._slot(key, query.step)
-        at_once = slot == self.delay  # no slot: what is new is delivered
-        slot = jnp.where(at_once, 0, slot)
-        old = jax.tree.map(lambda buffer: buffer[slot], buffers)
-        step, ranking, clicks, kept = jax.tree.map(lambda a, b: jnp.where(at_once, a, b), new, old)
-        buffers = jax.tree.map(lambda buffer, a, b: buffer.at[slot].set(jnp.where(at_once, b, a)), buffers, new, old)
-        updated = self.policy.update(key, state.policy, _restored(query, step, kept), ranking, clicks)
-        arrived = step > 0
-        policy = jax.tree.map(lambda a, b: jnp.where(arrived, a, b), updated, state.policy)
-        return DelayedState(policy, *buffers)
+        new = Feedback(query.step, ranking, clicks, _kept(query))
+        at_once = state.slot == self.delay
+        due = jax.tree.map(partial(jnp.where, at_once), new, state.due)
+        updated = self.policy.update(key, state.policy, _restored(query, due), due.ranking, due.clicks)
+        policy = jax.tree.map(partial(jnp.where, due.step > 0), updated, state.policy)
+        # The next step's slot is read from the new buffer: what is read before it is written, XLA copies whole.
+        buffer = jax.tree.map(
+            lambda slots, value: jax.lax.dynamic_update_index_in_dim(slots, value, self._index(state.slot), axis=0),
+            state.buffer,
+            new,
+        )
+        slot = self._slot(key, query.step + 1)
+        due = jax.tree.map(lambda slots: jax.lax.dynamic_index_in_dim(slots, self._index(slot), keepdims=False), buffer)
+        return DelayedState(policy, buffer, slot, due)
 
     def _slot(self, key: Key, step: Array) -> Array:
-        """int32[]: the slot whose feedback is delivered; d for that of this step."""
+        """int32[]: the slot whose feedback is delivered in this step; d for that of the step itself."""
         if self.kind == "fixed":
             return jnp.where(self.delay > 0, step % jnp.maximum(self.delay, 1), self.delay)
         word = jax.random.bits(jax.random.fold_in(key, _SLOT), (), jnp.uint32)
         return (word % (self.delay + 1).astype(jnp.uint32)).astype(jnp.int32)
+
+    def _index(self, slot: Array) -> Array:
+        """int32[]: where the buffer has this slot."""
+        return jnp.where(slot == self.delay, self.capacity, slot)
 
 
 def _kept(query: Query) -> Any:
@@ -122,7 +133,8 @@ def _kept(query: Query) -> Any:
     return (query.base_ranking, query.optimal_ranking, query.features, query.mask, query.index)
 
 
-def _restored(query: Query, step: Array, kept: Any) -> Query:
+def _restored(query: Query, feedback: Feedback) -> Query:
     """The query of an earlier step."""
     names = ("base_ranking", "optimal_ranking", "features", "mask", "index")
-    return dataclasses.replace(query, step=step, **dict(zip(names, kept, strict=True) if kept else {}))
+    kept = dict(zip(names, feedback.query, strict=True)) if feedback.query else {}
+    return dataclasses.replace(query, step=feedback.step, **kept)

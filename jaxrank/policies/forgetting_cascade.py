@@ -13,6 +13,7 @@ it keeps: ε = 1/2, γ = 1 − 1/(4·sqrt(n)), τ = 2·sqrt(n·log n). Where tha
 import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxrank.core.checks import non_negative, open_probability, positive
@@ -77,6 +78,7 @@ class CascadeDUCB(_Cascade):
 class WindowState(NamedTuple):
     counts: CascadeState  # of the steps in the window
     window: Array  # int8[τ, L], of each of the last τ steps, in row t mod τ: 0 not observed, 1 observed, 2 clicked
+    oldest: Array  # int8[L], the row of the step that leaves the window next
 
 
 @pytree
@@ -106,18 +108,22 @@ class CascadeSWUCB(_Cascade):
 
     def init(self, key: Key, query: Query) -> WindowState:  # type: ignore[override]
         counts = _Cascade.init(self, key, query)
-        return WindowState(counts, jnp.zeros((self._length(), query.num_items), jnp.int8))
+        window = jnp.zeros((self._length(), query.num_items), jnp.int8)
+        return WindowState(counts, window, oldest=window[0])
 
     def update(  # type: ignore[override]
         self, key: Key, state: WindowState, query: Query, ranking: Array, clicks: Array
     ) -> WindowState:
-        row = query.step % self._length()
-        new, old = self._seen(query, ranking, clicks), state.window[row]
+        new, old = self._seen(query, ranking, clicks), state.oldest
         counts = CascadeState(
             observed=state.counts.observed + (new > 0) - (old > 0),
             clicks=state.counts.clicks + (new == 2) - (old == 2),
         )
-        return WindowState(counts, state.window.at[row].set(new.astype(jnp.int8)))
+        # The row that leaves next is read from the new window: what is read before it is written, XLA copies whole.
+        row, length = query.step % self._length(), self._length()
+        window = jax.lax.dynamic_update_index_in_dim(state.window, new.astype(jnp.int8), row, axis=0)
+        oldest = jax.lax.dynamic_index_in_dim(window, (query.step + 1) % length, keepdims=False)
+        return WindowState(counts, window, oldest)
 
     def _index(self, state: WindowState, step: Array) -> Array:  # type: ignore[override]
         steps = jnp.minimum(step, self._length()).astype(float)
