@@ -621,9 +621,9 @@ def tested_init(world):
     L = len(world.attraction)
     log_n = math.log(world.horizon)
     period = max(math.floor(L / min(math.sqrt(log_n / world.horizon), 1.0)), L + 1)
-    past = np.zeros((2, SPLIT_LEVELS, SPLITS_PER_LEVEL, L), np.int64)
+    past = np.zeros((2, SPLIT_LEVELS * SPLITS_PER_LEVEL, L), np.int64)
     counts = np.zeros((2, L), np.int64)
-    numbers = np.zeros(3, np.int64)  # tests since the restart, its step, restarts
+    numbers = np.zeros(2, np.int64)  # the step of the restart, and the number of restarts
     level = np.array([math.log(3) + log_n])
     return Tested(
         counts[0], counts[1], np.zeros(L), np.zeros(L, np.int64), past[0], past[1], numbers, level, np.array([period])
@@ -644,14 +644,14 @@ def explored(state, since, words, ranking):
 
 @compiled
 def glrt_ucb_rank(state, world, t, words, ranking):
-    since = t - state.numbers[1]
+    since = t - state.numbers[0]
     if not explored(state, since, words, ranking):
         cascade_ucb1_rank(state, world, since, words, ranking)
 
 
 @compiled
 def glrt_klucb_rank(state, world, t, words, ranking):
-    since = t - state.numbers[1]
+    since = t - state.numbers[0]
     if not explored(state, since, words, ranking):
         cascade_klucb_rank(state, world, since, words, ranking)
 
@@ -673,11 +673,10 @@ def glrt_changed(state):
         if n < 2:
             continue
         threshold = state.level[0] + 1.5 * math.log(n) + log_likelihood(c, n)
-        for j in range(SPLIT_LEVELS):
-            for slot in range(SPLITS_PER_LEVEL):
-                m, d = state.past_observed[j, slot, e], state.past_clicked[j, slot, e]
-                if 0 < m < n and log_likelihood(d, m) + log_likelihood(c - d, n - m) >= threshold:
-                    return True
+        for row in range(len(state.past_observed)):
+            m, d = state.past_observed[row, e], state.past_clicked[row, e]
+            if 0 < m < n and log_likelihood(d, m) + log_likelihood(c - d, n - m) >= threshold:
+                return True
     return False
 
 
@@ -686,20 +685,21 @@ def glrt_update(state, world, t, words, ranking, clicks):
     cascade_first_update(state, world, t, words, ranking, clicks)
     if t % TEST_EVERY:
         return
-    numbers = state.numbers
+    q, level = t // TEST_EVERY, 0
+    while level < SPLIT_LEVELS - 1 and (q >> level) % 2 == 0:
+        level += 1
+    slot = (q >> level if level == SPLIT_LEVELS - 1 else q >> (level + 1)) % SPLITS_PER_LEVEL
+    row = level * SPLITS_PER_LEVEL + slot
+    for e in range(len(state.observed)):
+        state.past_observed[row, e] = state.observed[e]
+        state.past_clicked[row, e] = state.clicked[e]
     if glrt_changed(state):
-        state.observed[:] = 0
-        state.clicked[:] = 0
-        state.past_observed[:] = 0
-        state.past_clicked[:] = 0
-        numbers[0], numbers[1], numbers[2] = 0, t, numbers[2] + 1
-        return
-    numbers[0] += 1
-    for j in range(SPLIT_LEVELS):
-        if numbers[0] % (1 << j) == 0:
-            slot = (numbers[0] >> j) % SPLITS_PER_LEVEL
-            state.past_observed[j, slot] = state.observed
-            state.past_clicked[j, slot] = state.clicked
+        for e in range(len(state.observed)):
+            state.observed[e] = state.clicked[e] = 0
+            for row in range(len(state.past_observed)):
+                state.past_observed[row, e] = state.past_clicked[row, e] = 0
+        state.numbers[0] = t
+        state.numbers[1] += 1
 
 
 # Ranked bandits. The proposals of a step are drawn at its start; words: L for the order, then the bandits'.
@@ -973,7 +973,7 @@ def position_based_update(state, world, t, words, ranking, clicks):
 # GRAB. The first leader is in item order, where the policy's is random.
 
 
-Grab = namedtuple("Grab", "shown clicked leader led order value u v price before holder reached member")
+Grab = namedtuple("Grab", "shown clicked bounds leader led order value u v price before holder reached member")
 
 
 def grab_init(world):
@@ -982,6 +982,7 @@ def grab_init(world):
     return Grab(
         counts[0],
         counts[1],
+        np.ones((K, L)),
         np.arange(L),
         np.zeros(1, np.int64),
         np.zeros(K, np.int64),
@@ -997,16 +998,8 @@ def grab_init(world):
 
 
 @compiled
-def grab_bound(state, world, k, i):
-    n = state.shown[k, i]
-    if n == 0:
-        return 1.0
-    return kl_bound(state.clicked[k, i] / n, math.log(world.horizon) / n, 1.0, 50)
-
-
-@compiled
 def grab_rank(state, world, t, words, ranking):
-    shown, clicked, leader, order = state.shown, state.clicked, state.leader, state.order
+    shown, clicked, bounds, leader, order = state.shown, state.clicked, state.bounds, state.leader, state.order
     K, L = shown.shape
     for k in range(K):
         ranking[k] = leader[k]
@@ -1025,14 +1018,14 @@ def grab_rank(state, world, t, words, ranking):
     gain, best_k, best_m = 0.0, 0, 0
     for a in range(K - 1):
         k, m = order[a], order[a + 1]
-        value = grab_bound(state, world, k, leader[m]) - grab_bound(state, world, k, leader[k])
-        value += grab_bound(state, world, m, leader[k]) - grab_bound(state, world, m, leader[m])
+        value = bounds[k, leader[m]] - bounds[k, leader[k]]
+        value += bounds[m, leader[k]] - bounds[m, leader[m]]
         if value > gain + 1e-6:
             gain, best_k, best_m = value, k, m
     last = order[K - 1]
-    own = grab_bound(state, world, last, leader[last])
+    own = bounds[last, leader[last]]
     for m in range(K, L):
-        value = grab_bound(state, world, last, leader[m]) - own
+        value = bounds[last, leader[m]] - own
         if value > gain + 1e-6:
             gain, best_k, best_m = value, last, m
     ranking[best_k] = leader[best_m]
@@ -1093,6 +1086,8 @@ def grab_update(state, world, t, words, ranking, clicks):
         shown[k, i] += 1
         clicked[k, i] += clicks[k]
         state.value[k, i] = np.float32(clicked[k, i]) / np.float32(shown[k, i])
+        mean, n = clicked[k, i] / shown[k, i], shown[k, i]
+        state.bounds[k, i] = kl_bound(mean, math.log(world.horizon) / n, 1.0, 50)
     grab_assign(state)
     same, place = True, K
     for i in range(L):
@@ -1188,21 +1183,17 @@ def unirank_update(state, world, t, words, ranking, clicks):
                         can_merge = True
         merged = can_merge
         shift += merged
-    best, highest = -1, 0.5
+    joined = -1
     for j in range(L):
         if leader[j] > last:
             part[j] = K
-            if merged:
-                continue
-            bound = 0.0
             for i in range(L):
-                if leader[i] == last and may_be_better(wins, j, i, level):
-                    T = wins[i, j] + wins[j, i]
-                    bound = max(bound, kl_bound(wins[j, i] / T, level / T, 1.0, 50) if T > 0 else 1.0)
-            if bound > highest or (best >= 0 and bound == highest and words[L + j] > words[L + best]):
-                best, highest = j, bound
-    if best >= 0:
-        part[best] = last - shift
+                if not merged and leader[i] == last and may_be_better(wins, j, i, level):
+                    if joined < 0 or words[L + j] > words[L + joined]:
+                        joined = j
+                    break
+    if joined >= 0:
+        part[joined] = last - shift
 
 
 class Scalar(NamedTuple):

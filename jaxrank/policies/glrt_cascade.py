@@ -10,15 +10,13 @@ Where that leaves a choice:
 
 - The threshold is log(3·n^(3/2)/δ), which GLR-klUCB is run with; the one that the theorems need is larger.
 - The released GLR-klUCB tests after every 10th step, at every 5th split. Here all items are tested after every 10th
-  step, at a bounded set of splits: the counts at the last 4 multiples of 10·2^j steps since the restart, for
-  j = 0, …, 13. So there is a split near every step of the past, at a distance of at most a quarter of its age, as long
-  as that is below 300,000 steps. This bounds time and memory, and costs some delay: 20 single changes of one item, from
-  an attraction in [0.1, 0.4] to one in [0.5, 0.9], were detected after 87.6 observations on average instead of after
-  the 73.4 of a test at all splits (``tests/policies/test_changing_cascades.py`` has a shorter comparison).
+  step, at a bounded set of splits: of the tests whose numbers are odd multiples of 2^j, the last 4, for j = 0, …, 13.
+  So there is a split near every step of the past, at a distance of about an eighth of its age, as long as that is below
+  600,000 steps. This bounds time and memory, and costs some delay, which ``tests/policies/test_changing_cascades.py``
+  measures: less than a tenth on average.
 - Forced exploration: ⌊L/p⌋ steps have one in which each item comes first, with others below it at random.
 """
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -31,15 +29,20 @@ from jaxrank.core.ranking import top_items
 from jaxrank.core.types import Array, Key, Query
 from jaxrank.policies.cascade import CascadeState, _Cascade, kl_ucb, ucb1
 
-LEVELS, PER_LEVEL = 14, 4  # splits
+LEVELS, PER_LEVEL = 14, 4  # of splits
 
 
 class GLRTState(NamedTuple):
-    counts: CascadeState  # since the restart
-    past: CascadeState  # int32[levels, 4, L], the counts after tests whose number is divisible by 2^level
-    tests: Array  # int32[], since the restart
-    restart: Array  # int32[], τ, the step after which counting began
+    counts: CascadeState  # of all steps
+    base: CascadeState  # the counts at the restart: what has been counted since is counts − base
+    past: CascadeState  # int32[57, L], the counts after earlier tests, as ``_row`` says; the last row is not used
+    restart: Array  # int32[], τ, the step of the restart
     restarts: Array  # int32[], their number
+
+    @property
+    def since(self) -> CascadeState:
+        """T_e and the clicks since the restart."""
+        return CascadeState(*(now - then for now, then in zip(self.counts, self.base, strict=True)))
 
 
 @pytree
@@ -53,26 +56,37 @@ class _GLRTCascade(_Cascade):
 
     def init(self, key: Key, query: Query) -> GLRTState:  # type: ignore[override]
         counts = _Cascade.init(self, key, query)
-        past = jax.tree.map(lambda x: jnp.zeros((LEVELS, PER_LEVEL, *x.shape), x.dtype), counts)
-        return GLRTState(counts, past, tests=jnp.int32(0), restart=jnp.int32(0), restarts=jnp.int32(0))
+        past = jax.tree.map(lambda x: jnp.zeros((LEVELS * PER_LEVEL + 1, *x.shape), x.dtype), counts)
+        return GLRTState(counts, counts, past, restart=jnp.int32(0), restarts=jnp.int32(0))
 
     def rank(self, key: Key, state: GLRTState, query: Query) -> Array:  # type: ignore[override]
         L, since = query.num_items, query.step - state.restart
         words = jax.random.bits(key, (L,), jnp.uint32)
         turn = since % jnp.maximum(jnp.floor(L / self._exploration()), L + 1).astype(jnp.int32)
         explored = jnp.where(jnp.arange(L) == turn - 1, 1.0, 0.0)  # first; the others at random
-        index = jnp.where((turn >= 1) & (turn <= L), explored, self._index(state.counts, since))
+        index = jnp.where((turn >= 1) & (turn <= L), explored, self._index(state.since, since))
         return top_items(index, query.list_size, words)
 
     def update(  # type: ignore[override]
         self, key: Key, state: GLRTState, query: Query, ranking: Array, clicks: Array
     ) -> GLRTState:
-        state = state._replace(counts=_Cascade.update(self, key, state.counts, query, ranking, clicks))
-        return rarely(query.step % self.every == 0, _test, state, query.step, self._log_inverse_delta())
+        counts = _Cascade.update(self, key, state.counts, query, ranking, clicks)
+        row = _row(query.step, self.every)
+        past = CascadeState(
+            *(jax.lax.dynamic_update_index_in_dim(*pair, row, axis=0) for pair in zip(state.past, counts, strict=True))
+        )
+        state = state._replace(counts=counts, past=past)
+        tested = query.step % self.every == 0
+        changed = rarely(tested, _changed, jnp.bool_(False), state, self._log_inverse_delta())
+        return state._replace(
+            base=CascadeState(*(jnp.where(changed, now, then) for now, then in zip(counts, state.base, strict=True))),
+            restart=jnp.where(changed, query.step, state.restart),
+            restarts=state.restarts + changed,
+        )
 
     def statistics(self, state: GLRTState) -> dict[str, Array]:  # type: ignore[override]
         """T_e and the clicks since the restart, its step, and the number of restarts, for probes and tests."""
-        counts = _Cascade.statistics(self, state.counts)
+        counts = _Cascade.statistics(self, state.since)
         return {**counts, "restart": state.restart, "restarts": state.restarts}
 
     def _log_inverse_delta(self) -> Array:
@@ -101,7 +115,7 @@ class GLRTCascadeUCB(_GLRTCascade):
 
       s·KL(ŵ_{1:s} ‖ ŵ_{1:n}) + (n − s)·KL(ŵ_{s+1:n} ‖ ŵ_{1:n}) ≥ log(3·n^(3/2) / δ).
 
-    A step takes O(L) operations and every 10th another O(56·L) for the test, at 56 splits; the state is 114 counts for
+    A step takes O(L) operations and every 10th another O(56·L) for the test, at 56 splits; the state is 118 counts for
     each item.
 
     Args:
@@ -143,34 +157,34 @@ class GLRTCascadeKLUCB(_GLRTCascade):
         return kl_ucb(state.clicks, state.observed, step)
 
 
-def _test(state: GLRTState, step: Array, log_inverse_delta: Array) -> GLRTState:
-    """The test of every item at every split: a restart, or the counts of now as splits of later tests."""
-    n, c = state.counts
-    changed = jnp.any(_ratio(*state.past, n[None, None], c[None, None]) >= _threshold(n, log_inverse_delta)[None, None])
-    tests = state.tests + 1
-    level = jnp.arange(LEVELS)
-    due = (tests & ((1 << level) - 1)) == 0
-    slot = (tests >> level) % PER_LEVEL
-    write = (due[:, None] & (slot[:, None] == jnp.arange(PER_LEVEL)[None, :]))[..., None]
-    later = state._replace(
-        past=jax.tree.map(lambda past, now: jnp.where(write, now[None, None], past), state.past, state.counts),
-        tests=tests,
-    )
-    fresh = jax.tree.map(jnp.zeros_like, state)._replace(restart=step, restarts=state.restarts + 1)
-    return jax.tree.map(partial(jnp.where, changed), fresh, later)
+def _row(step: Array, every: int) -> Array:
+    """int32[]: where the counts after this step are kept.
+
+    Those after test number q, the largest power of two in which is 2^j, are kept until the fourth next of this j. So
+    the tests that are kept lie closer together the younger they are. The last row is for steps without a test.
+    """
+    q = step // every
+    level = jnp.minimum(jax.lax.population_count((q & -q) - 1), LEVELS - 1)
+    slot = jnp.where(level == LEVELS - 1, q >> level, q >> (level + 1)) % PER_LEVEL
+    return jnp.where(step % every == 0, level * PER_LEVEL + slot, LEVELS * PER_LEVEL).astype(jnp.int32)
 
 
-def _ratio(n1: Array, c1: Array, n: Array, c: Array) -> Array:
-    """log of the likelihood ratio: c clicks in n observations, of which c1 in the first n1; 0 for an empty part."""
+def _changed(_: Array, state: GLRTState, log_inverse_delta: Array) -> Array:
+    """bool[]: does the test of an item at a split detect a change?"""
+    (n, c), base, splits = state.since, state.base, LEVELS * PER_LEVEL
+    n1 = state.past.observed[:splits] - base.observed[None]
+    c1 = state.past.clicks[:splits] - base.clicks[None]
+    n2, c2 = n[None] - n1, c[None] - c1
+    ratio = _log_likelihood(c1, n1) + _log_likelihood(c2, n2) - _log_likelihood(c, n)[None]
+    split = (n1 > 0) & (n2 > 0)  # n1 ≤ 0: before the restart
+    return jnp.any(split & (ratio >= _threshold(n, log_inverse_delta)[None]))
 
-    def log_likelihood(c: Array, n: Array) -> Array:
-        """max over p of log P(c clicks in n observations | p)."""
-        c, n = c.astype(float), jnp.maximum(n, 1).astype(float)
-        clicked = c * jnp.log(jnp.maximum(c, 1) / n)
-        return clicked + (n - c) * jnp.log(jnp.maximum(n - c, 1) / n)
 
-    split = log_likelihood(c1, n1) + log_likelihood(c - c1, n - n1) - log_likelihood(c, n)
-    return jnp.where((n1 > 0) & (n1 < n), split, 0)
+def _log_likelihood(c: Array, n: Array) -> Array:
+    """max over p of log P(c clicks in n observations | p); 0 without observations."""
+    c, n = jnp.maximum(c, 0).astype(float), jnp.maximum(n, 1).astype(float)
+    clicked = c * jnp.log(jnp.maximum(c, 1) / n)
+    return clicked + (n - c) * jnp.log(jnp.maximum(n - c, 1) / n)
 
 
 def _threshold(n: Array, log_inverse_delta: Array) -> Array:

@@ -27,6 +27,7 @@ from jaxrank.core.types import Array, Key, Query
 class GRABState(NamedTuple):
     shown: Array  # int32[K, L], how often item i was shown at position k
     clicks: Array  # int32[K, L], how often it was clicked there
+    bounds: Array  # float[K, L], b; it changes only where a list was shown
     leader: Array  # int32[L], the leader's K items, then the others
     led: Array  # int32[], the number of steps since it became the leader
 
@@ -40,8 +41,8 @@ class GRAB:
     follow each other in the order of the leader's ρ̂, or put another item at the last of these. In one of γ steps the
     leader is shown, otherwise the list of the highest Σ_k b among the leader and its neighbours.
 
-    A step solves an assignment of K positions to L items, by K shortest augmenting paths, O(K²·L) at most, and K·L
-    bounds; the state is 2·K·L + L + 1 integers.
+    A step solves an assignment of K positions to L items, by K shortest augmenting paths, O(K²·L) at most, and computes
+    K bounds; the state is 2·K·L + L + 1 integers and K·L floats.
 
     Args:
       period: γ. By default L − 1, and at least 2.
@@ -58,11 +59,11 @@ class GRAB:
     def init(self, key: Key, query: Query) -> GRABState:
         L, zeros = query.num_items, jnp.zeros((query.list_size, query.num_items), jnp.int32)
         words = jax.random.bits(key, (L,), jnp.uint32)
-        return GRABState(zeros, zeros, leader=top_items(words, L), led=jnp.int32(0))
+        return GRABState(zeros, zeros, zeros + 1.0, leader=top_items(words, L), led=jnp.int32(0))
 
     def rank(self, key: Key, state: GRABState, query: Query) -> Array:
         K, L = state.shown.shape
-        leader, bound = state.leader, self._bounds(state)
+        leader, bound = state.leader, state.bounds
         positions = top_items(_at(_means(state), leader[:K]), K)  # π: the leader's positions, the most clicked first
         own = _at(bound, leader[:K])  # b of the leader, by position
         best, gain = jnp.arange(K, dtype=jnp.int32), jnp.zeros((), bound.dtype)  # the list, as places of the leader
@@ -85,6 +86,9 @@ class GRAB:
     def update(self, key: Key, state: GRABState, query: Query, ranking: Array, clicks: Array) -> GRABState:
         shown = ranking[:, None] == jnp.arange(query.num_items)[None, :]
         state = state._replace(shown=state.shown + shown, clicks=state.clicks + (shown & clicks[:, None]))
+        level = self._log_horizon() / _at(state.shown, ranking)
+        bounds = jnp.where(shown, kl_upper(_at(_means(state), ranking), level)[:, None], state.bounds)
+        state = state._replace(bounds=bounds)
         leader = complete(best_assignment(_means(state)), query.num_items)
         same = jnp.all(leader[: query.list_size] == state.leader[: query.list_size])
         return state._replace(leader=leader, led=jnp.where(same, state.led + 1, 0))
@@ -96,12 +100,10 @@ class GRAB:
     def _period(self, num_items: int) -> int:
         return max(num_items - 1, 2) if self.period is None else self.period
 
-    def _bounds(self, state: GRABState) -> Array:
-        """float[K, L]: b, which is 1 for an item that was never shown at a position."""
+    def _log_horizon(self) -> Array:
         if self.horizon is None:
             raise ValueError("GRAB.horizon must be given outside of simulate, which fills it in; got None")
-        level = jnp.log(self.horizon.astype(float)) / jnp.maximum(state.shown, 1)
-        return jnp.where(state.shown > 0, kl_upper(_means(state), level), 1)
+        return jnp.log(self.horizon.astype(float))
 
 
 def _better(best: Array, gain: Array, places: Array, value: Array) -> tuple[Array, Array]:
@@ -128,9 +130,10 @@ def best_assignment(value: Array) -> Array:
             """Adds the item that is cheapest to reach to the tree, and lowers its duals by the price."""
             position, item, u, v, price, before, reached, member = search
             reached |= items == item
-            member |= jnp.arange(K) == position
-            row = jax.lax.dynamic_index_in_dim(cost, position, keepdims=False)
-            reduced = row - jax.lax.dynamic_index_in_dim(u, position, keepdims=False) - v
+            here = jnp.arange(K) == position
+            member |= here
+            row = jnp.sum(jnp.where(here[:, None], cost, 0), axis=0)
+            reduced = row - jnp.sum(jnp.where(here, u, 0)) - v
             cheaper = ~reached & (reduced < price)
             price, before = jnp.where(cheaper, reduced, price), jnp.where(cheaper, item, before)
             open_price = jnp.where(reached, far, price)
@@ -139,8 +142,7 @@ def best_assignment(value: Array) -> Array:
             u = jnp.where(member, u + step, u)
             v = jnp.where(reached, v - step, v)
             price = jnp.where(reached, price, price - step)
-            owner = jax.lax.dynamic_index_in_dim(holder, nearest, keepdims=False)
-            return owner, nearest, u, v, price, before, reached, member
+            return lookup(holder, nearest), nearest, u, v, price, before, reached, member
 
         u, v, holder = carry
         search = (
@@ -161,9 +163,8 @@ def best_assignment(value: Array) -> Array:
         def shift(path: tuple[Array, Array]) -> tuple[Array, Array]:
             """Hands the item to the position that held the one before it on the path."""
             item, holder = path
-            previous = jax.lax.dynamic_index_in_dim(before, item, keepdims=False)
-            kept = jax.lax.dynamic_index_in_dim(holder, jnp.maximum(previous, 0), keepdims=False)
-            owner = jnp.where(previous < 0, number.astype(jnp.int32), kept)
+            previous = lookup(before, item)
+            owner = jnp.where(previous < 0, number.astype(jnp.int32), lookup(holder, previous))
             return previous, jnp.where(items == item, owner, holder)
 
         _, holder = jax.lax.while_loop(more, shift, (item, holder))
@@ -180,7 +181,7 @@ def _means(state: GRABState) -> Array:
 
 
 def _at(table: Array, ranking: Array) -> Array:
-    """float[K]: the entries of a table [K, L] that belong to the items of a list."""
+    """[K]: the entries of a table [K, L] that belong to the items of a list."""
     mine = ranking[:, None] == jnp.arange(table.shape[1])[None, :]
     return jnp.sum(jnp.where(mine, table, 0), axis=1)
 

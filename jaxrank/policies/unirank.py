@@ -10,8 +10,8 @@ most one item that is not shown. Where that leaves a choice:
 - The level of the bounds, log t + 3·log log t, has the step t in the place of the number of steps in which the
   partition has been the leader: that would be a count for each of any number of partitions. The bounds are wider so.
 - All pairs of two neighbouring parts are looked at for a merge.
-- The item that joins the last displayed part is the most promising of all that are not displayed; the larger random
-  word decides between equals.
+- The item that joins the last displayed part is a random one of the promising items that are not displayed. The
+  development code takes the one of the highest bound, for which all bounds have to be computed in every step.
 """
 
 from typing import ClassVar, NamedTuple
@@ -20,7 +20,6 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import entr
 
-from jaxrank.core.numerics import kl_upper
 from jaxrank.core.pytrees import pytree
 from jaxrank.core.ranking import by_item, lookup, shuffle, top_items
 from jaxrank.core.types import Array, Key, Query
@@ -40,10 +39,10 @@ class UniRank:
 
     A part of the leader partition is the smallest set of remaining items with ŝ_{i,j} > 0 for each i in it and each
     other remaining j. From the top down, two neighbouring parts are merged if s̄_{j,i} > 0 for an i of the upper and a j
-    of the lower one. If the last displayed part was not merged, the most promising item that is not displayed joins it,
-    if it may be better than one of its items. The list has part after part, each in random order.
+    of the lower one. If the last displayed part was not merged, a random item joins it of those that are not displayed
+    and may be better than one of its items. The list has part after part, each in random order.
 
-    A step takes O(L²) operations, and L² bounds if L > K; the state is L² + L integers.
+    A step takes O(L²) operations; the state is L² + L integers.
 
     The parts follow from the scores Σ_j sign(ŝ_{i,j}) alone: the sum of the p highest is p·(L − p) if and only if these
     p items beat all others, as for the scores of a tournament (Landau 1953). So there is no search in a graph.
@@ -94,8 +93,7 @@ def _partition(wins: Array, step: Array, list_size: int, words: Array) -> Array:
     sizes = jnp.sum(leader[None, :] == jnp.arange(L)[:, None], axis=1)
     starts = jnp.cumsum(sizes) - sizes
     last = jnp.max(jnp.where((starts < K) & (sizes > 0), jnp.arange(L), 0))  # the last displayed part
-    level = _level(step)
-    hopeful = _hopeful(wins, level)  # [i, j]: may j be better than i?
+    hopeful = _hopeful(wins, _level(step))  # [i, j]: may j be better than i?
     below = leader[None, :] == leader[:, None] + 1
     promising = jnp.any(hopeful & below, axis=1)  # of each item: may one of the next part be better?
     mergeable = jnp.any(promising[None, :] & (leader[None, :] == jnp.arange(L)[:, None]), axis=1)  # of each part
@@ -107,10 +105,11 @@ def _partition(wins: Array, step: Array, list_size: int, words: Array) -> Array:
     part = jnp.where(leader <= last, leader - lookup(shift, leader), K)
     if L == K:
         return part
-    of_last = lookup(part, jnp.argmax(leader == last))
-    joined = _best_undisplayed(wins, level, leader == last, leader > last, words)
-    free = ~jnp.stack(merged)[last]
-    return jnp.where(free & (jnp.arange(L) == joined), of_last, part)
+    candidate = (leader > last) & jnp.any(hopeful & (leader == last)[:, None], axis=0)
+    joined = jnp.where(candidate, words, 0) == jnp.max(jnp.where(candidate, words, 0))
+    of_last = last - lookup(shift, last)
+    alone = ~lookup(jnp.stack(merged), last)
+    return jnp.where(alone & candidate & joined, of_last, part)
 
 
 def _level(step: Array) -> Array:
@@ -121,16 +120,6 @@ def _level(step: Array) -> Array:
 def _hopeful(wins: Array, level: Array) -> Array:
     """bool[L, L]: is s̄_{j,i} > 0, that is, T·KL((1 + ŝ_{j,i})/2 ‖ 1/2) < level, or ŝ_{j,i} > 0, or T = 0?"""
     T = wins + wins.T
-    some = jnp.maximum(T, 1)
-    divergence = jnp.log(2.0) - entr(wins / some) - entr(wins.T / some)
+    entropy = entr(wins / jnp.maximum(T, 1))  # of the clicks on i; transposed, of those on j
+    divergence = jnp.log(2.0) - entropy - entropy.T
     return (T == 0) | (wins < wins.T) | (T * divergence < level)
-
-
-def _best_undisplayed(wins: Array, level: Array, inside: Array, outside: Array, words: Array) -> Array:
-    """int32[]: the item outside of the last part with the highest s̄ against one inside, if that is above 0; else −1."""
-    T = wins + wins.T
-    some = jnp.maximum(T, 1)
-    bound = jnp.where(T > 0, kl_upper(wins.T / some, level / some), 1.0)  # [i, j]: of j against i
-    highest = jnp.max(jnp.where(inside[:, None] & outside[None, :] & _hopeful(wins, level), bound, -1), axis=0)
-    best = top_items(highest, 1, words)[0]
-    return jnp.where(jnp.max(highest) > 0.5, best, -1)

@@ -96,7 +96,7 @@ def test_glrt_equals_the_reference_and_detects_the_changes(kind, model):
         assert len(reference.restarts) <= 4, "and little else"
 
 
-def test_a_bounded_set_of_splits_detects_a_change_at_most_a_quarter_later_than_all_splits():
+def test_a_bounded_set_of_splits_detects_a_change_at_most_a_tenth_later_than_all_splits():
     """Means of 12 single changes; both tests see the same clicks and test after every one."""
     delays = {"bounded": [], "all": []}
     for seed in range(12):
@@ -109,7 +109,7 @@ def test_a_bounded_set_of_splits_detects_a_change_at_most_a_quarter_later_than_a
             delays[name].append(one.restarts[0] - 400)
     bounded, every = np.array(delays["bounded"]), np.array(delays["all"])
     assert (every > 0).all() and (bounded >= every).all() and (bounded > every).any()
-    assert bounded.mean() < 1.25 * every.mean(), (bounded.mean(), every.mean())
+    assert bounded.mean() < 1.1 * every.mean(), (bounded.mean(), every.mean())
 
 
 def test_forgetting_pays_after_a_change_and_costs_without_one():

@@ -59,8 +59,8 @@ class Forgetting:
 class GLRT:
     """GLRT-CascadeUCB ("ucb1") or GLRT-CascadeKL-UCB ("klucb"), tested after every ``every``-th step.
 
-    ``levels`` and ``per_level`` say which splits are tested: those at the last ``per_level`` tests whose number is
-    divisible by 2^level. All splits are tested if they are None.
+    ``levels`` and ``per_level`` say which splits are tested: those at the last ``per_level`` tests whose number is an
+    odd multiple of 2^level, or any multiple for the highest level. All splits are tested if they are None.
     """
 
     def __init__(self, num_items, list_size, index, horizon, delta, exploration, every, levels=None, per_level=None):
@@ -73,7 +73,7 @@ class GLRT:
     def start_anew(self, step):
         self.restart = step
         self.X = [[] for _ in range(self.L)]  # the observations of each item
-        self.at_test = [[0] * self.L]  # the number of observations of each item after each test; number 0 is the start
+        self.at_test = {}  # the number of observations of each item after each test since the restart, by its number
 
     def index(self):
         since = self.t - self.restart
@@ -90,12 +90,15 @@ class GLRT:
     def splits(self, e):
         if self.levels is None:
             return range(1, len(self.X[e]))
-        last = len(self.at_test) - 1
-        numbers = set()
+        kept = set()
         for level in range(self.levels):
             step = 2**level
-            numbers |= set(range(step, last + 1, step)[-self.per_level :])
-        return {self.at_test[number][e] for number in numbers} - {0, len(self.X[e])}
+            if level == self.levels - 1:
+                numbers = range(step, self.t // self.every + 1, step)
+            else:
+                numbers = range(step, self.t // self.every + 1, 2 * step)
+            kept |= set(numbers[-self.per_level :])
+        return {self.at_test[number][e] for number in kept if number in self.at_test} - {0, len(self.X[e])}
 
     def changed(self, e):
         n = len(self.X[e])
@@ -116,9 +119,8 @@ class GLRT:
             if observed[e]:
                 self.X[e].append(clicked[e])
         if self.t % self.every == 0:
+            self.at_test[self.t // self.every] = [len(x) for x in self.X]
             if any(self.changed(e) for e in range(self.L)):
                 self.restarts.append(self.t)
                 self.start_anew(self.t)
-            else:
-                self.at_test.append([len(x) for x in self.X])
         self.t += 1

@@ -6,7 +6,6 @@ import math
 import numpy as np
 
 from reference.cascade import kl
-from reference.grab import upper_bound
 
 
 def leader_partition(s):
@@ -42,10 +41,6 @@ class UniRank:
         p = self.wins[j, i] / max(T, 1)
         return T == 0 or p > 0.5 or T * kl(p, 0.5) < level
 
-    def bound(self, j, i, level):
-        T = self.wins[i, j] + self.wins[j, i]
-        return upper_bound(self.wins[j, i] / max(T, 1), T, level)
-
     def update(self, ranking, clicks, words):
         C = [0] * self.L
         for k, item in enumerate(ranking):
@@ -75,13 +70,9 @@ class UniRank:
             else:
                 parts.append(list(upper))
                 c += 1
-                if c == len(displayed):  # the last one is alone: the most promising hidden item may join
-                    hopes = {
-                        j: max((self.bound(j, i, level) for i in upper if self.may_be_better(j, i, level)), default=0)
-                        for j in hidden
-                    }
-                    best = max(hopes, key=lambda j: (hopes[j], words[j]), default=None)
-                    if best is not None and hopes[best] > 0.5:
-                        parts[-1].append(best)
+                if c == len(displayed):  # the last one is alone: a promising hidden item joins, the largest word's
+                    promising = [j for j in hidden if any(self.may_be_better(j, i, level) for i in upper)]
+                    if promising:
+                        parts[-1].append(max(promising, key=lambda j: words[j]))
                         self.joins += 1
         return parts
