@@ -46,7 +46,7 @@ POLICIES: tuple[type, ...] = (
     *(RankedExp3, RankedUCB1, RankedKLUCB, GRAB, PBMHB),
 )
 DELAYS, BUDGETS = (0, 10, 100, 1_000), (0, 100, 1_000, 10_000)
-_SIZES = {"smoke": Size(2, 1, 300), "laptop": Size(60, 1, 50_000), "paper": Size(60, 10, 1_000_000)}
+_SIZES = {"smoke": Size(2, 1, 300), "laptop": Size(60, 1, 30_000), "paper": Size(60, 10, 1_000_000)}
 
 
 def delay(request: FigureRequest) -> Report:

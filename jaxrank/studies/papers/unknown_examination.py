@@ -18,7 +18,7 @@ from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import GRAB, PBMHB, PBMTS, PBMUCB, TopRank, UniRank
 from jaxrank.studies.papers.figure import FigureRequest, Size, paired, queries, run_worlds, verdict
 
-_SIZES = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 4, 100_000), "paper": Size(60, 20, 10_000_000)}
+_SIZES = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 100_000), "paper": Size(60, 20, 10_000_000)}
 POSITIONS = 5
 UNKNOWING = ("TopRank", "GRAB", "PBMHB", "UniRank")
 
