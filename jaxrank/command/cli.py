@@ -162,6 +162,22 @@ def parser() -> argparse.ArgumentParser:
         help="letor: perfect, navigational, informational, almost_random; several run side by side (perfect)",
     )
     run.add_argument("--grades", type=_whole, choices=[2, 3, 5], help="letor: relevance grades of the data (5)")
+    run.add_argument(
+        "--change",
+        metavar="KIND=STEPS",
+        help="click: items exchange their attractions, every=50000 steps, at random=50000 steps on average, in a drift "
+        "from one order to the next of drift=50000 steps, or from steps at=1000/5000 on; more after a comma: worlds=11 "
+        "orders, which follow each other in a cycle, keep=3 items as they are, seed=1",
+    )
+    run.add_argument(
+        "--delay", metavar="STEPS", help="clicks arrive so many steps later: 100, or geometric:100 for a random delay"
+    )
+    run.add_argument(
+        "--corrupt",
+        metavar="FRACTION",
+        help="an adversary flips a click in this fraction of the steps: 0.01, or fraction=0.01,budget=1000 to attack "
+        "the first 1000 steps too, and target=best to hide clicks on the best item",
+    )
     for flag, field in flags().items():
         _add_option(run, flag, field)
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")

@@ -64,6 +64,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
     policies = policies or _policies(worlds.POLICIES.get(name, worlds.POLICIES["click"]))
     given = {option: getattr(options, option) for option in sorted(set().union(*worlds.OPTIONS.values()))}
     world = worlds.make_world(name, policies, **given)
+    policies = {label: world.delayed(policy) for label, policy in policies.items()}
     asked = request_options(options, world)
     out = options.out / "run.nc"
     report = options.out / folders.REPORT
@@ -514,6 +515,7 @@ def list_names(options: argparse.Namespace) -> None:
         print(f"  {name:44} {(figure.__doc__ or '').strip().split(chr(10))[0]}")
     print("Metrics of a click bandit:")
     print("  regret, reward, violations, misordered, ndcg, ndcg@1, ndcg@2, …, clicks")
+    print("Metrics of a click bandit that changes (--change): these and fixed_regret")
     print("Metrics of a topic bandit:")
     print("  regret, reward, coverage, similarity")
     print("Metrics of a query stream:")

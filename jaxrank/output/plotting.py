@@ -42,6 +42,7 @@ _LABELS = {
     "regret": "Regret",
     "reward": "Reward",
     "violations": "Safety violations",
+    "fixed_regret": "Regret against the best fixed list",
     "misordered": "Misordered pairs",
     "clicks": "Clicks",
     "coverage": "Topic coverage",

@@ -141,7 +141,7 @@ def _cell(
     configuration = {"policy": description, "environment": chosen, **asked, "metrics": list(asked["metrics"])}
     for cls, digest in own_code.code_of((policy, world.environment)).items():
         configuration[f"code of {cls}"] = digest
-    cell = Cell(f"{where}, {label}", where, label, settings, policy, world, options, configuration)
+    cell = Cell(f"{where}, {label}", where, label, settings, world.delayed(policy), world, options, configuration)
     try:
         with renamed({field.name: key for key, field in _OPTIONS.items()}):
             cell.task()
@@ -190,7 +190,8 @@ def _world(where: str, chosen: dict[str, Any], policies: dict[str, Policy]) -> w
 def _world_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options of a world of jaxrank's own, checked."""
     _known(f"environment {name}: ", options, worlds.OPTIONS[name])
-    types = {"data": str, "click_model": str, "trade_off": (int, float), "user": list}
+    types: dict[str, Any] = {"data": str, "click_model": str, "trade_off": (int, float), "user": list}
+    types |= {"change": str, "delay": (int, str), "corrupt": (int, float, str)}
     for key, value in options.items():
         if key in types:
             _typed(f"environment.{key}", value, types[key])
@@ -244,6 +245,7 @@ def _known(prefix: str, table: Mapping[str, Any], allowed: Sequence[str]) -> Non
 def _typed(key: str, value: Any, wanted: Any) -> Any:
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         words = {str: "text", list: "a list", dict: "a table", (int, float): "a number"}
+        words |= {(int, str): "a number or text", (int, float, str): "a number or text"}
         raise ValueError(f"{key} must be {words[wanted]}; got {value!r:.60}")
     return value
 
