@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from jaxrank.core.checks import choice, renamed
 from jaxrank.output.report import Report
-from jaxrank.studies.off_policy_bench import off_policy_bench
+from jaxrank.studies.off_policy_estimators import off_policy_bench
 from jaxrank.studies.papers import (
     batchrank,
     bubblerank,
