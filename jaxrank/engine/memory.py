@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxrank.engine.lanes import AXIS, lane_axes, seen_by
+from jaxrank.engine.lanes import AXIS, lane_axes, platform_of, seen_by
 from jaxrank.engine.run import interval_ends, intervals_of_a_call
 from jaxrank.engine.task import Task
 from jaxrank.engine.ways import call_bytes, lower
@@ -97,7 +97,7 @@ def shares_that_fit(task: Task, memory: Memory, limit: float) -> int:
 
 
 def _on_host(task: Task) -> bool:
-    return task.mesh.devices.flat[0].platform == "cpu"
+    return platform_of(task.mesh) == "cpu"
 
 
 def usable(task: Task) -> float:

@@ -18,7 +18,7 @@ import jax
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
-from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, run_intervals
+from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of, run_intervals
 
 # Numbers that a lane may consist of, state and parameters together, to be taken apart: in a kernel, each is a register
 # or a place in the cache of its core. ``benchmarks/accelerators.py`` shows what larger lanes compile to.
@@ -103,11 +103,6 @@ def num_entries(lanes: Lanes) -> int:
     """The numbers that one lane consists of, with the parameters that it shares with the others."""
     pairs = zip(jax.tree.leaves(lanes), lane_axes(lanes), strict=True)
     return sum(math.prod(leaf.shape if axis is None else leaf.shape[1:]) for leaf, axis in pairs)
-
-
-def platform_of(mesh: Mesh) -> str:
-    """ "cpu", "gpu" or "tpu"."""
-    return mesh.devices.flat[0].platform
 
 
 def call(lanes: Lanes, intervals: Array, probes: dict[str, Any], *, mesh: Mesh, **options: Any) -> Any:
