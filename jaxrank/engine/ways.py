@@ -115,12 +115,12 @@ def call(lanes: Lanes, intervals: Array, probes: dict[str, Any], *, mesh: Mesh, 
       mesh: the devices.
       options: ``metrics``, ``prng`` and the name of the ``way``.
     """
-    return _program(platform_of(mesh))(*_split(lanes), intervals, probes, mesh=mesh, **options)
+    return program(platform_of(mesh))(*split(lanes), intervals, probes, mesh=mesh, **options)
 
 
 def lower(lanes: Lanes, intervals: Any, probes: dict[str, Any], *, mesh: Mesh, **options: Any) -> Any:
     """``call`` before it is compiled, of arrays or of their shapes."""
-    return _program(platform_of(mesh)).lower(*_split(lanes), intervals, probes, mesh=mesh, **options)
+    return program(platform_of(mesh)).lower(*split(lanes), intervals, probes, mesh=mesh, **options)
 
 
 def call_bytes(compiled: Any) -> int | None:
@@ -131,18 +131,23 @@ def call_bytes(compiled: Any) -> int | None:
     return each - analysis.alias_size_in_bytes  # what is used up makes room for the result
 
 
-def _split(lanes: Lanes) -> tuple[Lanes, Any]:
+def split(lanes: Lanes) -> tuple[Lanes, Any]:
+    """What stays the same in a call, and what it uses up."""
     return lanes._replace(state=(), sums={}), (lanes.state, lanes.sums)
 
 
+def compiler_options(platform: str) -> dict[str, Any] | None:
+    return {"xla_gpu_enable_command_buffer": _GRAPHS} if platform == "gpu" else None
+
+
 @cache
-def _program(platform: str) -> Any:
-    options = {"xla_gpu_enable_command_buffer": _GRAPHS} if platform == "gpu" else None
+def program(platform: str) -> Any:
+    """The compiled function behind ``call`` on a platform."""
     return jax.jit(
         _advance,
         static_argnames=("metrics", "mesh", "prng", "way"),
         donate_argnames="progress",
-        compiler_options=options,
+        compiler_options=compiler_options(platform),
     )
 
 
