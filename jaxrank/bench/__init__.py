@@ -4,6 +4,6 @@ Machines are noisy, so what counts is the ratio of two measurements next to each
 """
 
 from jaxrank.bench.measurement import FEATURE_FREE, Cell, devices_of, measure, policies_for
-from jaxrank.bench.report import machine, table, write
+from jaxrank.bench.report import listing, machine, table, write
 
-__all__ = ["FEATURE_FREE", "Cell", "devices_of", "machine", "measure", "policies_for", "table", "write"]
+__all__ = ["FEATURE_FREE", "Cell", "devices_of", "listing", "machine", "measure", "policies_for", "table", "write"]

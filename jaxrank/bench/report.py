@@ -32,10 +32,26 @@ def machine() -> dict[str, str]:
     return {
         "processor": f"{_processor()}, {cores} cores",
         "devices": ", ".join(sorted({device.device_kind for device in jax.devices()})),
+        "driver": _driver(),
         "python": platform.python_version(),
         **{package: of(package) for package in ("jax", "jaxlib", "numba")},
         "jaxrank": __version__,
     }
+
+
+def listing(about: dict[str, str]) -> str:
+    """The machine as one line of text."""
+    return ", ".join(f"{key} {value}" for key, value in about.items())
+
+
+def _driver() -> str:
+    """What JAX says about the platform of its devices, and the version of NVIDIA's driver."""
+    platform_version = " ".join(jax.devices()[0].client.platform_version.split())
+    try:
+        driver = Path("/proc/driver/nvidia/version").read_text().splitlines()[0].partition(":")[2].strip()
+    except (OSError, IndexError):
+        return platform_version
+    return f"{platform_version}; {driver}"
 
 
 def _processor() -> str:
@@ -53,6 +69,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "num_lanes": ("lanes", "{:,}".format),
     "num_devices": ("devices", str),
     "num_steps": ("steps", "{:,}".format),
+    "way": ("way", str),
     "lane_steps_per_second": ("M lane-steps/s", lambda x: f"{x / 1e6:.2f}"),
     "scalar_lane_steps_per_second": ("scalar loop", lambda x: f"{x / 1e6:.2f}"),
     "ratio": ("ratio", "{:.2f}".format),
@@ -79,8 +96,7 @@ def write(rows: Sequence[Row], folder: Path, format: str = "png") -> list[Path]:
     about = machine()
     lines, page, picture = (folder / f"bench.{suffix}" for suffix in ("jsonl", "md", format))
     write_text(lines, "".join(json.dumps({**row, "machine": about}) + "\n" for row in rows))
-    listing = ", ".join(f"{key} {value}" for key, value in about.items())
-    write_text(page, f"# Speed\n\n{table(rows)}\n\nMeasured with {listing}.\n")
+    write_text(page, f"# Speed\n\n{table(rows)}\n\nMeasured with {listing(about)}.\n")
     with spared("the picture of the measurements"):
         draw(rows, picture)
     return [lines, page, picture]

@@ -484,6 +484,7 @@ def bench(options: argparse.Namespace) -> None:
     files = [options.out / f"bench.{kind}" for kind in ("jsonl", "md", *FORMATS)]
     _refuse_existing(options, files)
     options.claim(options.out)
+    print(f"on {benchmark.listing(benchmark.machine())}", flush=True)
     rows, paths = [], []
     for cell in cells:
         row = benchmark.measure(cell, options.repeat, baseline=not options.no_baseline)

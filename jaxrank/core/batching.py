@@ -5,7 +5,9 @@ arrays with the lanes next to each other in memory (``lanes_minor``), and branch
 that take them (``rarely``).
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,6 +24,18 @@ RARELY = "jaxrank_rarely"  # the name by which the engine knows a rare branch in
 _AT_ONCE = 64  # lanes that take a rare branch together
 _MATRIX = 4096  # an array of at least this many floats a lane is taken for an operand of matrix products
 _SQUARE = 33  # a square matrix of at least this many rows is taken for a table that is read by row
+_ROUNDS = 8  # in which all lanes can take a rare branch, on devices other than CPUs
+_CHOSEN = ContextVar("layouts", default=False)  # are layouts chosen here, or by XLA?
+
+
+@contextlib.contextmanager
+def layouts(chosen: bool) -> Iterator[None]:
+    """While this is traced, are ``lanes_minor`` and ``lanes_major`` more than the identity?"""
+    token = _CHOSEN.set(chosen)
+    try:
+        yield
+    finally:
+        _CHOSEN.reset(token)
 
 
 def lanes_minor(x: Array) -> Array:
@@ -48,7 +62,7 @@ def lanes_major(x: Array) -> Array:
 
 
 def _laid_out(x: Array, major_to_minor: tuple[int, ...]) -> Array:
-    if not isinstance(x, jax.core.Tracer):  # outside of jit there is no layout to choose, and NumPy's arrays have none
+    if not _CHOSEN.get():
         return x
     # JAX (0.10) mistakes a layout constraint on a result of jit for the layout of the result outside of it, and then
     # misreads the result. The barrier keeps the constraint inside.
@@ -89,7 +103,8 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, a
       branch: a function of ``operand`` and ``args`` that returns a new operand. It must not close over traced values.
       operand: the pytree that the branch changes.
       args: the pytrees that the branch reads.
-      at_once: the number of lanes that take the branch at a time.
+      at_once: the number of lanes that take the branch at a time on a CPU. On other devices, it is at least an eighth
+        of all lanes, so that the number of kernels does not grow with the lanes.
     """
 
     def choose(predicate: Array, operand: T, args: Any) -> T:
@@ -107,7 +122,8 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, a
             mapped = jax.vmap(branch, in_axes=(0, *_in_axes(args_batched)), axis_size=axis_size)
             return jax.lax.cond(predicate, lambda: mapped(operand, *args), lambda: operand), all_batched
         args = _broadcast(axis_size, args_batched, args)
-        return _some_at_a_time(predicate, branch, operand, args, at_once), all_batched
+        together = at_once if _CHOSEN.get() else max(at_once, -(-axis_size // _ROUNDS))
+        return _some_at_a_time(predicate, branch, operand, args, together), all_batched
 
     return conditional(predicate, operand, args)
 

@@ -24,7 +24,7 @@ from jaxrank.core.types import Array
 from jaxrank.engine.entries import Entries, KeptEntries, TouchedError, is_entries
 from jaxrank.engine.entry_loop import advance_lane, end_interval, vectors
 from jaxrank.engine.entrywise import entry_by_entry
-from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh
+from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of
 
 BLOCK = 128  # lanes of one program: a vector of Triton's must have a power of two of them
 _LARGE = 32  # entries of an array that is kept in memory if only rare branches change it
@@ -34,7 +34,7 @@ _WARPS = 4  # so each of the 128 threads has one lane
 
 def run_kernels(lanes: Lanes, intervals: Array, *, metrics: tuple[str, ...], mesh: Mesh, prng: str) -> Any:
     """``run_kernel`` on every device with its share of lanes; in interpret mode where the devices are no GPUs."""
-    interpret = mesh.devices.flat[0].platform != "gpu"
+    interpret = platform_of(mesh) != "gpu"
     run = partial(run_kernel, metrics=metrics, prng=prng, interpret=interpret)
     return on_mesh(run, mesh, lanes, SHARED, out_specs=BY_INTERVAL)(lanes, intervals)
 

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike
 
 from jaxrank.core import random
-from jaxrank.core.batching import lane_vector, lanes_minor
+from jaxrank.core.batching import lane_vector, lanes_minor, layouts
 from jaxrank.core.numerics import CompensatedSum
 from jaxrank.core.pytrees import leaf_axes, take_instances
 from jaxrank.core.types import Array, Environment, Policy, State, can_settle, is_stationary
@@ -121,6 +121,7 @@ def run_intervals(
       [n, lanes]; whether each lane was settled at its end [n, lanes]; and what the probes saw there [n, lanes, …].
     """
     step = partial(one_step, metrics=metrics, prng=prng)
+    on_cpu = platform_of(mesh) == "cpu"
 
     def advance(lanes: Lanes, words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
         # The constant leaves are carried too: only what is carried keeps its layout in the loop.
@@ -177,7 +178,8 @@ def run_intervals(
         merge_recorded = partial(jax.lax.collapse, start_dimension=1, stop_dimension=3)
         return jax.tree.map(merge, progress), *jax.tree.map(merge_recorded, recorded)
 
-    return on_mesh(run_parts, mesh, lanes, SHARED, SHARED, out_specs=BY_INTERVAL)(lanes, intervals, probes)
+    with layouts(on_cpu):
+        return on_mesh(run_parts, mesh, lanes, SHARED, SHARED, out_specs=BY_INTERVAL)(lanes, intervals, probes)
 
 
 def _require(owner: Any, method: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:
@@ -200,6 +202,11 @@ def _require_alike(policy: Policy, before: State, after: State) -> None:
         raise ValueError(f"{name}.update must keep the shapes and types of its state: {reason:.300}") from None
 
 
+def platform_of(mesh: Mesh) -> str:
+    """The kind of its devices: "cpu", "gpu" or "tpu"."""
+    return mesh.devices.flat[0].platform
+
+
 def padded_size(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
     """The padded number of lanes, which divides evenly among the devices and among the parts that each device runs.
 
@@ -218,7 +225,7 @@ def padded_size(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
 
 def _num_parts(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
     """The number of parts that a device's share is divided into."""
-    if mesh.devices.flat[0].platform != "cpu":
+    if platform_of(mesh) != "cpu":
         return 1
     vectors = min(max(_IN_CACHE // (bytes_of_lane * _VECTOR), _FEWEST), _MOST)
     return -(-num_lanes // ((vectors - 1 | 1) * _VECTOR))

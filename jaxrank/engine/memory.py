@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec
 
-from jaxrank.engine.lanes import AXIS, lane_axes, seen_by
+from jaxrank.engine.lanes import AXIS, lane_axes, platform_of, seen_by
 from jaxrank.engine.run import interval_ends, intervals_of_a_call
 from jaxrank.engine.task import Task
 from jaxrank.engine.ways import call_bytes, lower
@@ -41,7 +41,7 @@ def needed(task: Task) -> Memory:
 
 def lower_call(task: Task, way: str | None = None) -> Any:
     """A call of all lanes at once, lowered from shapes, and its memory not allocated."""
-    lanes = _placed(task, task.lane_shapes(task.num_lanes))
+    lanes = placed(task, task.lane_shapes(task.num_lanes))
     ends = interval_ends(task.steps)
     num_intervals = task.request.call_intervals or intervals_of_a_call(task.num_lanes, ends, task.mesh)
     intervals = jax.ShapeDtypeStruct((num_intervals, 3), jnp.int32, sharding=NamedSharding(task.mesh, PartitionSpec()))
@@ -102,7 +102,7 @@ def shares_that_fit(task: Task, memory: Memory, limit: float) -> int:
 
 
 def _on_host(task: Task) -> bool:
-    return task.mesh.devices.flat[0].platform == "cpu"
+    return platform_of(task.mesh) == "cpu"
 
 
 def usable(task: Task) -> float:
@@ -142,7 +142,7 @@ def gigabytes(size: float) -> str:
     return f"{size / 2**30:,.1f} GB" if size >= 2**30 else f"{size / 2**20:,.1f} MB"
 
 
-def _placed(task: Task, lanes: Any) -> Any:
+def placed(task: Task, lanes: Any) -> Any:
     """The shapes of ``lanes``, each with its sharding over the devices."""
     leaves, structure = jax.tree.flatten(lanes)
     specs = [PartitionSpec(AXIS) if axis == 0 else PartitionSpec() for axis in lane_axes(lanes)]

@@ -29,11 +29,12 @@ from jaxrank.engine.lanes import (
     metrics_now,
     nan_lanes,
     padded_size,
+    platform_of,
     seen_by,
     spread,
     take_lanes,
 )
-from jaxrank.engine.ways import call, call_bytes, lower, platform_of
+from jaxrank.engine.ways import call, call_bytes, lower
 
 _INTERVAL = 1_000  # steps in a float32 sum at most
 _CALL_SECONDS = 1.0  # the target length of a host call: how soon a signal is answered and the progress bar moves

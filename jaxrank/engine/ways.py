@@ -18,7 +18,7 @@ import jax
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
-from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, run_intervals
+from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of, run_intervals
 
 # Numbers that a lane may consist of, state and parameters together, to be taken apart: in a kernel, each is a register
 # or a place in the cache of its core. ``benchmarks/accelerators.py`` shows what larger lanes compile to.
@@ -105,11 +105,6 @@ def num_entries(lanes: Lanes) -> int:
     return sum(math.prod(leaf.shape if axis is None else leaf.shape[1:]) for leaf, axis in pairs)
 
 
-def platform_of(mesh: Mesh) -> str:
-    """ "cpu", "gpu" or "tpu"."""
-    return mesh.devices.flat[0].platform
-
-
 def call(lanes: Lanes, intervals: Array, probes: dict[str, Any], *, mesh: Mesh, **options: Any) -> Any:
     """Advances every lane through ``intervals``, as ``run_intervals`` does, and uses up their state and sums.
 
@@ -120,12 +115,12 @@ def call(lanes: Lanes, intervals: Array, probes: dict[str, Any], *, mesh: Mesh, 
       mesh: the devices.
       options: ``metrics``, ``prng`` and the name of the ``way``.
     """
-    return _program(platform_of(mesh))(*_split(lanes), intervals, probes, mesh=mesh, **options)
+    return program(platform_of(mesh))(*split(lanes), intervals, probes, mesh=mesh, **options)
 
 
 def lower(lanes: Lanes, intervals: Any, probes: dict[str, Any], *, mesh: Mesh, **options: Any) -> Any:
     """``call`` before it is compiled, of arrays or of their shapes."""
-    return _program(platform_of(mesh)).lower(*_split(lanes), intervals, probes, mesh=mesh, **options)
+    return program(platform_of(mesh)).lower(*split(lanes), intervals, probes, mesh=mesh, **options)
 
 
 def call_bytes(compiled: Any) -> int | None:
@@ -136,18 +131,23 @@ def call_bytes(compiled: Any) -> int | None:
     return each - analysis.alias_size_in_bytes  # what is used up makes room for the result
 
 
-def _split(lanes: Lanes) -> tuple[Lanes, Any]:
+def split(lanes: Lanes) -> tuple[Lanes, Any]:
+    """What stays the same in a call, and what it uses up."""
     return lanes._replace(state=(), sums={}), (lanes.state, lanes.sums)
 
 
+def compiler_options(platform: str) -> dict[str, Any] | None:
+    return {"xla_gpu_enable_command_buffer": _GRAPHS} if platform == "gpu" else None
+
+
 @cache
-def _program(platform: str) -> Any:
-    options = {"xla_gpu_enable_command_buffer": _GRAPHS} if platform == "gpu" else None
+def program(platform: str) -> Any:
+    """The compiled function behind ``call`` on a platform."""
     return jax.jit(
         _advance,
         static_argnames=("metrics", "mesh", "prng", "way"),
         donate_argnames="progress",
-        compiler_options=options,
+        compiler_options=compiler_options(platform),
     )
 
 

@@ -145,10 +145,12 @@ def test_the_command_leaves_lines_a_table_and_a_picture(tmp_path, capsys):
     assert [row["num_lanes"] for row in rows] == [1, 3]
     for row in rows:
         assert row["ratio"] == pytest.approx(row["lane_steps_per_second"] / row["scalar_lane_steps_per_second"])
+        assert row["machine"]["driver"] and row["way"] == "loop"
         assert row["machine"]["jax"] and row["compile_seconds"] >= 0 and row["peak_memory_mb"] > 50
     assert (tmp_path / "bench.md").read_text().count("| bubblerank |") == 2
     assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
-    assert "| bubblerank | cm | 6 |" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "| bubblerank | cm | 6 |" in said and said.startswith("on processor ") and "devices cpu" in said
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from worlds import HastyBatchRank, click_model, worst_first
 
 import jaxrank as jr
+from jaxrank.engine.entry_loop import run_entries
 from jaxrank.engine.entrywise import NotEntrywiseError
-from jaxrank.engine.kernel import run_kernel
+from jaxrank.engine.kernel import kept_in_memory, run_kernel
 from jaxrank.engine.lanes import run_intervals
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
@@ -19,20 +20,30 @@ METRICS = ("regret", "violations")  # a float and an integer
 LANES, BLOCK = 7, 4  # the last block has a lane too many
 # Two whole intervals, one that is cut short, and an empty one that fills the call up.
 INTERVALS = np.array([[1, 40, 1], [40, 61, 1], [61, 80, 0], [0, 0, 0]], np.int32)
+CHI = [1.0, 0.8, 0.6, 0.4]  # examination probabilities
 # Bounds low enough for exchanges, splits and eliminations within these steps.
 POLICIES = {
     "static": (jr.StaticRanking(), "cm", 4),
+    "random": (jr.RandomRanking(), "cm", 4),
+    "oracle": (jr.OracleRanking(), "cm", 4),
     "bubblerank": (jr.BubbleRank(delta=0.9), "pbm", 5),
+    "bubblerank_in_memory": (jr.BubbleRank(delta=0.9), "cm", 6, 7),  # matrices of 49 entries stay in memory
     "toprank": (jr.TopRank(delta=0.9), "cm", 5),
     "batchrank": (HastyBatchRank(), "dcm", 4),
     "cascade_ucb1": (jr.CascadeUCB1(), "cm", 4),
     "cascade_klucb": (jr.CascadeKLUCB(), "cm", 4),
+    "cascade_ts": (jr.CascadeTS(), "cm", 4),
+    "dcm_klucb": (jr.DCMKLUCB(), "dcm", 4),
     "ranked_exp3": (jr.RankedExp3(), "pbm", 4),
+    "ranked_ucb1": (jr.RankedUCB1(), "cm", 3),
+    "ranked_klucb": (jr.RankedKLUCB(), "cm", 3),
+    "pbm_ucb": (jr.PBMUCB(examination=CHI), "pbm", 4),
+    "pbm_pie": (jr.PBMPIE(examination=CHI), "pbm", 4),
 }
 
 
-def make_task(policy, model="cm", list_size=4, metrics=METRICS):
-    users = click_model(model, 5, seed=0, num_queries=LANES)
+def make_task(policy, model="cm", list_size=4, num_items=5, metrics=METRICS):
+    users = click_model(model, num_items, seed=0, num_queries=LANES)
     environment = jr.ClickBandit(users, base_ranking=worst_first(users), list_size=list_size, top=3)
     return prepare(policy, environment, Request(num_steps=80, metrics=metrics))
 
@@ -51,12 +62,19 @@ QUICKEST = ("static", "cascade_ucb1")
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICKEST else [pytest.mark.slow]) for name in POLICIES]
 )
-def test_the_kernel_records_what_the_loop_records_and_leaves_the_same_state(name):
+def test_the_kernel_and_the_loop_over_entries_do_what_the_loop_does(name):
     task = make_task(*POLICIES[name])
     lanes = task.make_lanes(np.arange(LANES))
     expected = run_intervals(lanes, INTERVALS, {}, metrics=METRICS, mesh=task.mesh, prng="jaxrank")
-    kernel = jax.jit(partial(run_kernel, metrics=METRICS, prng="jaxrank", block=BLOCK, interpret=True))
+    options = {"metrics": METRICS, "prng": "jaxrank"}
+    by_entries = jax.jit(partial(run_entries, **options))(lanes, INTERVALS)
+    assert_alike(by_entries[0][0], expected[0][0])
+    assert_alike(by_entries[1:], expected[1:])
+    kernel = jax.jit(partial(run_kernel, **options, block=BLOCK, interpret=True))
     got = kernel(lanes, INTERVALS)
+    if name == "bubblerank_in_memory":
+        assert sum(kept_in_memory(lanes, **options)) == 2
+        assert (np.asarray(got[0][0].beliefs.s_items) != 0).any(), "there were exchanges"
     assert jax.tree.structure(got) == jax.tree.structure(expected)
     assert_alike(got[0][0], expected[0][0])
     assert_alike(got[1:], expected[1:])

@@ -337,8 +337,8 @@ def test_a_metric_that_is_not_finite_is_reported_with_its_steps(monkeypatch):
 
 
 def test_the_loop_is_compiled_once_for_a_run():
-    from jaxrank.engine.ways import _program
+    from jaxrank.engine.ways import program
 
-    before = _program("cpu")._cache_size()
+    before = program("cpu")._cache_size()
     jr.simulate(jr.RandomRanking(), ENVIRONMENT, 1_234, num_seeds=11, num_records=3, **QUIET)
-    assert _program("cpu")._cache_size() == before + 1
+    assert program("cpu")._cache_size() == before + 1
