@@ -71,4 +71,4 @@ def test_scripts_need_no_extra():
 
 def test_every_requirement_has_a_lower_bound_and_no_upper_one():
     for requirements in (PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()):
-        assert [text for text in requirements if not re.fullmatch(r"[a-z0-9-]+>=[0-9.]+", text)] == []
+        assert [text for text in requirements if not re.fullmatch(r"[a-z0-9-]+(\[[a-z0-9]+\])?>=[0-9.]+", text)] == []
