@@ -42,7 +42,13 @@ copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 
+def escape_bars(app, what, name, obj, options, lines):
+    """|x| in a docstring is an absolute value, not a substitution of reStructuredText."""
+    lines[:] = [line if "``" in line else line.replace("|", r"\|") for line in lines]
+
+
 def setup(app):
     mathml.setup(app)
+    app.connect("autodoc-process-docstring", escape_bars)
     app.connect("builder-inited", lambda app: pages.write_all(HERE))
     app.connect("build-finished", pages.copy_reports)

@@ -23,7 +23,7 @@ class QueryStream:
     Metrics of the displayed list:
 
     - ``ndcg``: NDCG at K (0 for a query without relevant documents);
-    - ``cndcg``: the same times ``discount``^(t − 1); its sum over steps is the papers' online performance;
+    - ``cndcg``: the same times γ^(t − 1), γ being the discount; its sum over steps is the papers' online performance;
     - ``regret``: Kendall's tau distance, the number of pairs of different grades in the wrong order: a displayed
       document with a better one displayed below it or not at all. Pairs of documents that are not displayed do not
       count;

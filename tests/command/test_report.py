@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+import xarray
 from browser import opened_browser, opened_page
 
 import jaxrank as jr
@@ -13,6 +14,9 @@ from jaxrank.command.cli import main
 from jaxrank.command.watching import make_server, state_of
 from jaxrank.output import page
 from jaxrank.output.files import read_json, write_json
+from jaxrank.output.plotting import panels
+from jaxrank.output.report import Report
+from jaxrank.studies import papers
 from jaxrank.studies.folders import content_of
 
 SWEEP = """
@@ -75,14 +79,23 @@ def test_a_folder_without_results_is_refused(tmp_path, refusal):
     assert "there is none" in refusal(["report", str(tmp_path / "nowhere"), "--watch"])
 
 
-def test_a_figure_keeps_its_table_and_picture(tmp_path):
-    options = ["--scale", "smoke", "--out", str(tmp_path), "--quiet"]
-    assert main(["reproduce", "bubblerank-fig2", *options]) == 0
+def test_a_figure_keeps_its_table_and_picture(tmp_path, monkeypatch):
+    def tiny(request):
+        """A figure that takes no time."""
+        env = jr.ClickBandit(jr.CascadeModel([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]]))
+        policies = {"StaticRanking": jr.StaticRanking(), "RandomRanking": jr.RandomRanking()}
+        run = jr.compare(policies, env, 20, num_records=3, progress=False)
+        result = xarray.concat([run, run], dim=xarray.Variable("click_model", ["cm", "pbm"]), combine_attrs="override")
+        result.attrs |= {"data": "synthetic queries", "scale": request.scale}
+        return Report(result, panels(1)[0], "| policy | published |\n| --- | --- |\n| StaticRanking | 1 ✓ |")
+
+    monkeypatch.setitem(papers.FIGURES, "tiny", tiny)
+    assert main(["reproduce", "tiny", "--out", str(tmp_path), "--quiet"]) == 0
     shown = content_of(tmp_path)
-    assert list(shown.curves["violations"]) == ["cm", "dcm", "pbm"] and len(shown.curves["violations"]["cm"]) == 5
-    text = (tmp_path / "bubblerank-fig2.html").read_text()
-    assert "violations in 100 steps (published)</th>" in text and "data:image/png;base64," in text
-    assert "jaxrank reproduce bubblerank-fig2 --scale smoke" in text
+    assert list(shown.curves["regret"]) == ["cm", "pbm"] and len(shown.curves["regret"]["cm"]) == 2
+    text = (tmp_path / "tiny.html").read_text()
+    assert "<th>published</th>" in text and "data:image/png;base64," in text
+    assert "jaxrank reproduce tiny --scale smoke" in text
 
 
 def test_a_sweep_is_watched_while_its_cells_come_in(tmp_path):
