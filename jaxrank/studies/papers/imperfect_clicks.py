@@ -6,14 +6,13 @@ adversary of budget C makes elimination and UCB fail at a C of the order of log 
 slowly. All delays, and all budgets, run side by side: in each click model, each policy is one run.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxrank.core.pytrees import num_instances, take_instances
-from jaxrank.core.types import Policy
-from jaxrank.engine.simulation import simulate
+from jaxrank.core.types import Environment, Policy
 from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.environments.corrupted import Corrupted
 from jaxrank.output.plotting import Entries, band_entry, draw_line, legend_below, panels, styles
@@ -35,7 +34,7 @@ from jaxrank.policies import (
     TopRank,
     UniRank,
 )
-from jaxrank.studies.papers.figure import FigureRequest, Size, paired, queries, verdict
+from jaxrank.studies.papers.figure import FigureRequest, Size, paired, queries, run, verdict
 
 if TYPE_CHECKING:
     import xarray
@@ -53,68 +52,51 @@ def delay(request: FigureRequest) -> Report:
     """Delayed clicks: regret of every policy without features against the mean of a geometric delay, in CM."""
     size = _SIZES[request.scale]
     delays = DELAYS if size.num_steps > DELAYS[-1] else (0, 10, 50)
-    environment = _environment(request, size)
-    runs = {
-        make.__name__: _simulate(request, Delayed(make(), delays, kind="geometric"), environment, size)
-        for make in POLICIES
-    }
-    result = _stacked(request, runs)
+    policies = {make.__name__: Delayed(make(), delays, kind="geometric") for make in POLICIES}
+    result = _run(request, "delay", policies, _environment(request, size), size)
     lines = [f"Claims about the regret at step {size.num_steps:,}, ✓ as here, ✗ not as here:", ""]
-    for policy in runs:
+    for policy in policies:
         of_policy = result["regret"].sel(policy=policy).isel(step=-1)
         gap = paired(of_policy.isel(delay=-1), of_policy.isel(delay=0))
-        claim = f"{policy}: a delay of {delays[-1]:,} adds at most one step's regret a step of delay"
+        claim = f"{policy}: a mean delay of {delays[-1]:,} adds at most the highest regret of so many steps"
         lines.append(_at_most(claim, gap, delays[-1]))
-    return _report(result, "delay", "mean delay of the clicks, in steps", lines)
+    return _report(result, "delay", "Mean delay of the clicks, in steps", lines)
 
 
 def corruption(request: FigureRequest) -> Report:
     """Corrupted clicks: regret of every policy without features against the adversary's budget, in CM."""
+    import xarray
+
     size = _SIZES[request.scale]
     budgets = BUDGETS if size.num_steps > BUDGETS[-1] else (0, 30, 100)
     environment = _environment(request, size)
     count = num_instances(environment) or 1
     several = take_instances(environment, np.tile(np.arange(count), len(budgets)))
     attacked = Corrupted(several, budget=np.repeat(budgets, count), target="best")
-    runs = {}
-    for make in POLICIES:
-        run = _simulate(request, make(), attacked, size)
-        by_budget = [run.isel(query=slice(n * count, (n + 1) * count)) for n in range(len(budgets))]
-        runs[make.__name__] = _concat(
-            [one.assign_coords(query=np.arange(count)) for one in by_budget], "budget", budgets
-        )
-    result = _stacked(request, runs)
+    policies: dict[str, Policy] = {make.__name__: make() for make in POLICIES}
+    together = _run(request, "corruption", policies, attacked, size)
+    by_budget = [
+        together.isel(query=slice(n * count, (n + 1) * count)).assign_coords(query=np.arange(count))
+        for n in range(len(budgets))
+    ]
+    result = xarray.concat(by_budget, dim=xarray.Variable("budget", list(budgets)), combine_attrs="override")
     lines = [f"Claims about the regret at step {size.num_steps:,}, ✓ as here, ✗ not as here:", ""]
-    for policy in runs:
+    for policy in policies:
         of_policy = result["regret"].sel(policy=policy).isel(step=-1)
         gap = paired(of_policy.isel(budget=-1), of_policy.isel(budget=0))
-        lines.append(verdict(f"{policy}: a budget of {budgets[-1]:,} hidden clicks costs regret", gap, 1))
-    return _report(result, "budget", "first steps in which clicks on the best item are hidden", lines)
+        lines.append(verdict(f"{policy}: {budgets[-1]:,} steps with hidden clicks cost regret", gap, 1))
+    return _report(result, "budget", "First steps in which clicks on the best item are hidden", lines)
 
 
 def _environment(request: FigureRequest, size: Size) -> ClickBandit:
     return ClickBandit(queries(request, "cm", size.num_queries), list_size=5)
 
 
-def _simulate(request: FigureRequest, policy: Policy, environment: Any, size: Size) -> "xarray.Dataset":
-    return simulate(
-        policy, environment, size.num_steps, num_seeds=size.num_seeds, num_records=20, progress=request.progress
-    )
-
-
-def _concat(runs: Sequence["xarray.Dataset"], dim: str, values: Sequence[Any]) -> "xarray.Dataset":
-    import xarray
-
-    along = xarray.Variable(dim, list(values))
-    together = xarray.concat(runs, dim=along, combine_attrs="drop_conflicts", join="outer")
-    together.attrs["wall_time_seconds"] = max(run.attrs["wall_time_seconds"] for run in runs)
-    return together
-
-
-def _stacked(request: FigureRequest, runs: dict[str, "xarray.Dataset"]) -> "xarray.Dataset":
-    result = _concat(list(runs.values()), "policy", list(runs))
+def _run(
+    request: FigureRequest, name: str, policies: Mapping[str, Any], environment: Environment, size: Size
+) -> "xarray.Dataset":
+    result = run(request, name, policies, environment, size.num_steps, size.num_seeds, num_records=20)
     result.attrs |= {"data": request.world, "scale": request.scale}
-    result.attrs["wall_time_seconds"] = sum(run.attrs["wall_time_seconds"] for run in runs.values())
     return result
 
 
@@ -151,6 +133,6 @@ def _picture(last: "xarray.DataArray", dim: str, label: str) -> "Figure":
         )
     entries |= band_entry(describe_error(last))
     ax.set_xscale("symlog", linthresh=10)
-    ax.set(xlabel=label[0].upper() + label[1:], ylabel="Regret", yscale="log")
+    ax.set(xlabel=label, ylabel="Regret", yscale="log")
     legend_below(figure, entries)
     return figure
