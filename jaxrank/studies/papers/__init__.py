@@ -16,12 +16,14 @@ FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "batchrank-fig1": batchrank.fig1,
     "batchrank-fig2": batchrank.fig2,
     "cascadehybrid-fig1": cascadehybrid.fig1,
+    "cascadehybrid-fig1-normalized": cascadehybrid.fig1_normalized,
     "cascadehybrid-fig2": cascadehybrid.fig2,
     "pairrank-fig3": pairrank.fig3,
     "pairrank-fig4": pairrank.fig4,
     "pairrank-fig5": pairrank.fig5,
     "pairrank-fig6": pairrank.fig6,
     "pairrank-fig7": pairrank.fig7,
+    "pairrank-variants": pairrank.variants,
     "off-policy": off_policy_bench,
 }
 

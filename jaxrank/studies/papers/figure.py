@@ -2,11 +2,14 @@
 
 import dataclasses
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
+
+import numpy as np
 
 from jaxrank.core.checks import choice, integer
 from jaxrank.core.pytrees import take_instances
@@ -17,6 +20,7 @@ from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.output.plotting import FORMATS
 from jaxrank.output.report import Report, write_report
 from jaxrank.output.results import stack
+from jaxrank.output.tables import counted
 
 if TYPE_CHECKING:
     import xarray
@@ -44,7 +48,10 @@ class FigureRequest:
       progress: show progress bars.
       format: of the picture, "png", "pdf" or "svg".
       checkpoint: a folder in which runs are saved, and from which they continue; finished ones are only read.
-      seeds: repetitions instead of the scale's, as text: "10" for all policies, "TopRank=2" for one of them.
+      seeds: repetitions instead of the scale's, as text: "10" for all policies, "TopRank=2" for one of them, and
+        "TopRank=0" to leave it out.
+      click_models: which of the figure's click models; all if none is named.
+      stop_at: where the users of PairRank's figures may stop: at a "click", as printed, or at a "view", as released.
     """
 
     scale: str = "smoke"
@@ -55,10 +62,13 @@ class FigureRequest:
     format: str = "png"
     checkpoint: Path | None = None
     seeds: tuple[str, ...] = ()
+    click_models: tuple[str, ...] = ()
+    stop_at: str = "click"
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
         choice("format", self.format, FORMATS)
+        choice("stop_at", self.stop_at, ("click", "view"))
         self._seeds()
 
     @property
@@ -76,7 +86,7 @@ class FigureRequest:
             policy, _, number = text.rpartition("=")
             if not number.isdigit():
                 raise ValueError(f"seeds must be a number, or a policy and a number as TopRank=2; got {text!r}")
-            numbers[policy] = integer("seeds", int(number))
+            numbers[policy] = integer("seeds", int(number), 0 if policy else 1)
         return numbers
 
 
@@ -104,7 +114,8 @@ def run(
     if unknown:
         raise ValueError(f"seeds must be of policies of this figure, {', '.join(policies)}; got {unknown[0]!r}")
     runs = {}
-    for label, policy in policies.items():
+    chosen = {label: policy for label, policy in policies.items() if request.num_seeds(label, num_seeds) > 0}
+    for label, policy in chosen.items():
         folder = None if request.checkpoint is None else Path(request.checkpoint) / name / quote(label, safe=" ()")
         runs[label] = simulate(
             policy,
@@ -131,6 +142,9 @@ def run_models(
     """``run`` in each click model, stacked along a ``click_model`` dimension."""
     import xarray
 
+    for model in request.click_models:
+        choice("click_models", model, models)
+    models = [model for model in models if not request.click_models or model in request.click_models]
     runs = []
     for model in models:
         env = environment(queries(request, model, size.num_queries))
@@ -143,6 +157,16 @@ def run_models(
     return together
 
 
+def seeds_of_each(result: "xarray.Dataset") -> str:
+    """How many seeds each policy has, if they differ."""
+    curve = result["regret"].isel(step=-1)
+    numbers = curve.notnull().any([d for d in curve.dims if d not in ("policy", "seed")]).sum("seed")
+    if len(np.unique(numbers)) == 1:
+        return f"Every policy has {counted(int(numbers[0]), 'seed')}."
+    each = zip(numbers["policy"].values, numbers.values, strict=True)
+    return f"Seeds: {', '.join(f'{policy} {int(number)}' for policy, number in each)}."
+
+
 def refuse_bound(name: str, request: FigureRequest) -> None:
     """For a figure without a theorem to draw."""
     if request.bound:
@@ -152,8 +176,10 @@ def refuse_bound(name: str, request: FigureRequest) -> None:
 def write(name: str, request: FigureRequest, report: Report) -> None:
     """Writes <name>.nc, <name>.<format> and <name>.md."""
     minutes = report.result.attrs["wall_time_seconds"] / 60
-    seeds = "".join(f" --seeds {text}" for text in request.seeds)
-    command = f"jaxrank reproduce {name} --scale {request.scale}{seeds}"
+    seeds = f" --seeds {shlex.join(request.seeds)}" if request.seeds else ""
+    stop = "" if request.stop_at == "click" else f" --stop-at {request.stop_at}"
+    models = f" --click-model {' '.join(request.click_models)}" if request.click_models else ""
+    command = f"jaxrank reproduce {name} --scale {request.scale}{seeds}{models}{stop}"
     note = f"`{command}`, {request.world}, {minutes:.1f} minutes{_commit()}."
     write_report(Path(request.out), name, report, note, request.format)
 
