@@ -35,5 +35,5 @@ def test_queries_are_checked_side_by_side():
 
 
 def test_bad_options_are_refused():
-    with pytest.raises(ValueError, match="list_size must be .* from 1 to 4 items; got 5"):
+    with pytest.raises(ValueError, match=r"list_size must be .* from 1 to 4 items; got 5"):
         assumptions(jr.CascadeModel(ATTRACTION), 5)
