@@ -6,7 +6,7 @@ import pytest
 import jaxrank as jr
 from jaxrank.command.cli import main
 from jaxrank.core.bounds import batchrank_bound, bubblerank_bound, pairrank_bound
-from jaxrank.studies.papers import FIGURES, FigureRequest, reproduce
+from jaxrank.studies.papers import BOUNDED, FIGURES, FigureRequest, reproduce
 
 # An independent simulation of the same 60 queries: violations in the first 100 steps in CM, DCM, PBM.
 EXPECTED = {
@@ -20,7 +20,6 @@ EXPECTED = {
 
 # Five policies in three worlds, or seven rankers with tuning: half a minute of compilation each, which figures of the
 # same paper share.
-WITH_BOUND = ("bubblerank-fig1", "batchrank-fig1", "batchrank-fig2", "cascadehybrid-fig1")
 SLOW = (
     *("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4"),
     *("batchrank-fig2", "cascadehybrid-fig1", "cascadehybrid-fig1-normalized", "cascadehybrid-fig2"),
@@ -33,7 +32,7 @@ LEFT_OUT = ("CascadeKLUCB", "BatchRank", "BatchRank (released)", "TopRank")
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FIGURES])
 def test_every_figure_leaves_data_a_picture_and_a_table(name, tmp_path, capsys):
-    bound = ["--bound"] * (name in WITH_BOUND)
+    bound = ["--bound"] * (name in BOUNDED)
     assert main(["reproduce", name, *bound, "--quiet", "--out", str(tmp_path)]) == 0
     assert "synthetic queries" in capsys.readouterr().out
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
@@ -79,7 +78,7 @@ def test_runs_of_a_figure_are_saved_and_only_read_the_second_time(tmp_path, caps
 @pytest.mark.parametrize("name", ["bubblerank-fig2", "pairrank-fig3"])
 def test_a_bound_is_refused_where_there_is_none(name, tmp_path, capsys):
     assert main(["reproduce", name, "--bound", "--out", str(tmp_path)]) == 2
-    assert "--bound must be left out: no theorem bounds what" in capsys.readouterr().err
+    assert f"--bound must be left out: no theorem bounds what {name} shows" in capsys.readouterr().err
 
 
 def test_unknown_figures_and_scales_are_refused(tmp_path):

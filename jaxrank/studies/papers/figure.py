@@ -167,12 +167,6 @@ def seeds_of_each(result: "xarray.Dataset") -> str:
     return f"Seeds: {', '.join(f'{policy} {int(number)}' for policy, number in each)}."
 
 
-def refuse_bound(name: str, request: FigureRequest) -> None:
-    """For a figure without a theorem to draw."""
-    if request.bound:
-        raise ValueError(f"bound must be left out: no theorem bounds what {name} shows")
-
-
 def write(name: str, request: FigureRequest, report: Report) -> None:
     """Writes <name>.nc, <name>.<format> and <name>.md."""
     minutes = report.result.attrs["wall_time_seconds"] / 60

@@ -41,7 +41,7 @@ from jaxrank.output.report import HOW, Report, verdict
 from jaxrank.output.results import describe_error, mean_and_error, paired_difference
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, FixedRanker, PairRank, SGDRankNet
-from jaxrank.studies.papers.figure import FigureRequest, Size, refuse_bound, run
+from jaxrank.studies.papers.figure import FigureRequest, Size, run
 from jaxrank.studies.tuning import best_on_grid
 
 if TYPE_CHECKING:
@@ -175,7 +175,6 @@ def _shown(values: Sequence[float]) -> str:
 
 
 def _run(request: FigureRequest, zoom: bool = False) -> "xarray.Dataset":
-    refuse_bound("a figure of PairRank", request)
     data = None if request.data is None else os.fspath(request.data)
     same = dataclasses.replace(request, data=data, out=FigureRequest.out, format="png")  # figures share their runs
     return _runs(same, zoom)
@@ -313,7 +312,6 @@ def variants(request: FigureRequest) -> Report:
     """Not a figure of the paper: PairRank's pair rule, loss and users' stop rule, each printed and released."""
     import xarray
 
-    refuse_bound("pairrank-variants", request)
     size, queries = _SIZES[request.scale], _data(request)
     policies: dict[str, Policy] = {name: make() for name, make in VARIANTS.items()}
     policies["released, α = 0.01"] = PairRank.released()
