@@ -126,9 +126,9 @@ def test_errors_over_seeds_alone_leave_out_the_variance_of_queries():
 
 
 def test_a_verdict_has_the_claim_the_number_and_the_interval():
-    values = lanes([[1], [2], [3]], [[3], [4.5], [4]], [[0], [3], [3]])
+    values = lanes([[1], [2], [3]], [[3], [4], [4.5]], [[0], [3], [3]])
     low = verdict("CM", "A", "below", "B", values, 2)
-    assert re.fullmatch(r"- \*\*reproduced\*\*: CM: A is below B \(-1\.83 \[-3\.\d\d, -0\.\d\d\]\)\.", low), low
+    assert re.fullmatch(r"- \*\*reproduced\*\*: CM: A is below B \(-1\.83 \[-2\.55, -1\.12\]\)\.", low), low
     assert "not reproduced" in verdict("CM", "A", "above", "B", values, 2)
     assert "the other way round" in verdict("CM", "A", "above", "B", values, 2)
     assert "the interval contains 0" in verdict("CM", "A", "below", "C", values, 2)

@@ -165,7 +165,7 @@ def test_released_interleaving_equals_the_reference(policy):
         expected.update(before.directions.tolist(), teams, run.clicks[t])
         np.testing.assert_allclose(run.statistics.weights[t], expected.weights, atol=1e-5, err_msg=f"step {t + 1}")
         uncredited += sum(bool(click) for team, click in zip(teams, run.clicks[t], strict=False) if team == -1)
-    assert uncredited > 20 and np.abs(run.statistics.weights[-1]).max() > 0.1
+    assert uncredited > 5 and np.abs(run.statistics.weights[-1]).max() > 0.1
 
 
 def test_team_drafts_are_uniform_over_orders():
