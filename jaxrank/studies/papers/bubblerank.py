@@ -114,7 +114,7 @@ def _verdicts(result: "xarray.Dataset", early: int) -> str:
                 lines.append(verdict(f"{model.upper()}, step {step:,}", name, side, other, regret.sel(step=step), 1))
         if model == "pbm" and "CascadeKLUCB" in known:
             lines.append(_linear(regret.sel(policy="CascadeKLUCB")))
-        lines.append(_crossing(model, regret))
+        lines += _crossing(model, regret)
     return "\n".join(lines)
 
 
@@ -129,7 +129,7 @@ def _linear(regret: "xarray.DataArray") -> str:
     return judged(word, claim, f"as steps^{grown:.2f} from step {int(tenth['step']):,} on, on the mean over queries")
 
 
-def _crossing(model: str, regret: "xarray.DataArray") -> str:
+def _crossing(model: str, regret: "xarray.DataArray") -> list[str]:
     """The step from which on BubbleRank's mean regret is above that of BatchRank."""
     mean = regret.mean(("query", "seed"))
     found = []
@@ -139,7 +139,7 @@ def _crossing(model: str, regret: "xarray.DataArray") -> str:
         found.append(
             f"{other} from step {int(mean['step'][from_here[0]]):,} on" if from_here.size else f"{other} never"
         )
-    return f"- {model.upper()}: the mean regret of BubbleRank is above that of {', '.join(found)}."
+    return [f"- {model.upper()}: the mean regret of BubbleRank is above that of {', '.join(found)}."] * bool(found)
 
 
 def _gap_of_dcm(request: FigureRequest, size: Size) -> str:
