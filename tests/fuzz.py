@@ -3,7 +3,8 @@
     python tests/fuzz.py [EXAMPLES [LOADER …]]
 
 runs this number of examples of each loader (10,000 if not given) and prints the messages that came up, digits as N, to
-be read as a user would. ``test_fuzz.py`` runs the same with fewer.
+be read as a user would, the longest time of an example and the most memory that the process has had. ``test_fuzz.py``
+runs the same with fewer.
 
 A damaged file is a valid one with a few things done to it: bytes flipped, cut off, fields swapped, lines repeated,
 numbers replaced by other words, gzip in whole or in part, or nothing of it left.
@@ -15,11 +16,14 @@ import importlib
 import io
 import os
 import re
+import resource
 import sys
 import tempfile
+import time
 import traceback
+import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
@@ -32,6 +36,7 @@ import jaxrank as jr
 import jaxrank.bench
 import jaxrank.command.cli
 from jaxrank.datasets import letor_files
+from jaxrank.studies import sweeps
 from jaxrank.studies.sweep_files import read_sweep
 
 _WORDS = [
@@ -173,6 +178,16 @@ def _settings(examples: int) -> settings:
     )
 
 
+_longest = [0.0]  # seconds of an example
+
+
+@contextlib.contextmanager
+def timed() -> Iterator[None]:
+    started = time.perf_counter()
+    yield
+    _longest[0] = max(_longest[0], time.perf_counter() - started)
+
+
 def fuzz(loader: Loader, examples: int) -> Counter[str]:
     """Runs this number of examples; returns how often each message came up, without its digits."""
     messages: Counter[str] = Counter()
@@ -180,7 +195,8 @@ def fuzz(loader: Loader, examples: int) -> Counter[str]:
     @_settings(examples)
     @given(DAMAGES)
     def run(damages: list[Damage]) -> None:
-        message = complaint(loader, damages)
+        with timed():
+            message = complaint(loader, damages)
         messages["(read)" if message is None else re.sub(r"\d+", "N", message)] += 1
 
     run()
@@ -214,8 +230,8 @@ def _letor_copy(folder: Path) -> None:
     for file in source.iterdir():
         os.utime(file, ns=(1, 1))  # as when the copy was made
     options = {"version": letor_files._CACHE_VERSION, "num_grades": 5, "normalize": True}
-    if (folder / "copy.npz").exists():
-        (folder / "copy.npz").rename(letor_files._cache_file(source, options, folder))
+    if (folder / "copy").exists():
+        (folder / "copy").rename(letor_files._cache_file(source, options, folder))
     assert jr.datasets.letor(source, cache=folder).train == jr.datasets.letor(source, cache=False).train
 
 
@@ -227,6 +243,53 @@ def _made_copy() -> bytes:
         jr.datasets.letor(folder, cache=Path(folder) / "copies")
         (copy,) = (Path(folder) / "copies").iterdir()
         return copy.read_bytes()
+
+
+def _saved_run() -> dict[str, bytes]:
+    """run.json and a checkpoint of a run of the command, their folders left out."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        words = "run --policy random --queries 2 --items 3 --seeds 2 --steps 20 --records 2 --devices 1 --quiet"
+        assert (
+            jaxrank.command.cli.main([*words.split(), "--out", f"{folder}/out", "--checkpoint", f"{folder}/saved"]) == 0
+        )
+        saved = Path(folder) / "saved"
+        (step,) = saved.rglob("step-*")
+        return {"run.json": (saved / "run.json").read_bytes(), step.name: step.read_bytes()}
+
+
+def _resume(folder: Path) -> None:
+    """Continues the run: what it says on standard error, or a damaged checkpoint that is left out, is a complaint."""
+    own = folder / "RandomRanking" / "lanes-0-of-1"
+    own.mkdir(parents=True)
+    for path in list(folder.iterdir()):
+        if path.name.startswith("step-"):
+            path.rename(own / path.name)
+    said = io.StringIO()
+    quiet = contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO())
+    with quiet[0], quiet[1], mock.patch("jaxrank.command.commands.plot_result"):
+        code = jaxrank.command.cli.main(["resume", str(folder), "--quiet"])
+    assert code in (0, 2) and "Traceback" not in said.getvalue(), (code, said.getvalue())
+    if code == 2:
+        raise ValueError(said.getvalue().splitlines()[-1])
+    found = jr.load(folder / "run.nc")["regret"].values
+    _REGRET.append(found)
+    np.testing.assert_array_equal(found, _REGRET[0], "another number")
+    del _REGRET[1:]
+
+
+_REGRET: list[np.ndarray] = []
+
+
+def _manifest(folder: Path) -> None:
+    with warnings.catch_warnings(action="ignore"):
+        sweeps._stored(folder)
+
+
+def _made_manifest() -> bytes:
+    entry = {"state": "done", "file": "a.nc", "configuration": {"metrics": ["regret"], "steps": 10}, "error": None}
+    with tempfile.TemporaryDirectory() as folder:
+        sweeps._write_manifest(Path(folder), {"jaxrank": "1", "jax": "1", "cells": {"a, b": entry}})
+        return (Path(folder) / "manifest.json").read_bytes()
 
 
 def _made_result() -> bytes:
@@ -315,12 +378,14 @@ LOADERS = {
     "yandex_log": Loader({"log.txt": LOG}, _log),
     "letor": Loader(LETOR, _letor),
     "letor_groups": Loader(GROUPS, _letor),
-    "letor_copy": Loader({"copy.npz": _made_copy()}, _letor_copy),
+    "letor_copy": Loader({"copy": _made_copy()}, _letor_copy),
     "movielens_csv": Loader(CSV, jr.datasets.movielens),
     "movielens_dat": Loader(DAT, jr.datasets.movielens),
     "movielens_100k": Loader(FLAGS, jr.datasets.movielens),
     "yahoo_music": Loader(YAHOO, jr.datasets.yahoo_music),
     "sweep": Loader({"sweep.toml": SWEEP}, lambda folder: read_sweep(folder / "sweep.toml")),
+    "resume": Loader(_saved_run(), _resume),
+    "manifest": Loader({"manifest.json": _made_manifest()}, _manifest),
     "results": Loader({"run.nc": _made_result()}, lambda folder: jr.load(folder / "run.nc")),
 }
 
@@ -340,6 +405,9 @@ _FLAGS = {
 _VALUES = st.sampled_from(
     [word for word in _WORDS if len(word) < 40 and "\x00" not in word]  # the system lets no NUL through
     + ["bubblerank", "bubblerank:delta=0.1", "bubblerank:delta=2", "bubblerank:x=1", "static", "pairrank", "toprank:a"]
+    + ["bubblerank:doubling=false", "bubblerank:doubling=maybe", "pdgd:ranker=x", "pairrank:window=99999999999"]
+    + ["bubblerank:name=x", "cm:kind='click_model'", "mgd:num_candidates=100000000", "bubblerank:delta=[0.1,[]]"]
+    + ["2147483647", "100000", "9223372036854775808", "-" * 3_000 + "1", "bubblerank:delta=" + "-" * 3_000, "/dev/zero"]
     + ["cm", "pbm", "ubm", "letor", "topics", "regret", "ndcg@3", "3", "4", "log", "smoke", "moon", "1.5", "/nowhere"]
     + ["params.json", "log.tsv", "run.nc", "sweep.toml", "train.txt", ".", "bubblerank-fig1", "perfect", "--steps"]
 )
@@ -425,7 +493,9 @@ def fuzz_commands(examples: int) -> Counter[str]:
     @_settings(examples)
     @given(COMMANDS)
     def run(command: tuple[str, list[str], list[tuple[str, str]]]) -> None:
-        messages[re.sub(r"\d+", "N", complaint_of_command(command))] += 1
+        with timed():
+            message = complaint_of_command(command)
+        messages[re.sub(r"\d+", "N", message)] += 1
 
     run()
     return messages
@@ -439,7 +509,13 @@ def main(examples: int = 10_000, *names: str) -> None:
             traceback.print_exc()
             print(f"{name}: FAILED", flush=True)
             continue
-        print(f"{name}: {sum(messages.values()):,} examples, {len(messages)} messages", flush=True)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        print(
+            f"{name}: {sum(messages.values()):,} examples, {len(messages)} messages, longest {_longest[0]:.2f} s, peak "
+            f"memory {peak} MB",
+            flush=True,
+        )
+        _longest[0] = 0.0
         for message, count in sorted(messages.items()):
             print(f"{count:8,}  {message}")
 

@@ -10,13 +10,16 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PACKAGE, BENCH, TESTS = ROOT / "jaxrank", ROOT / "jaxrank" / "bench", ROOT / "tests"
 
-DISTRIBUTIONS = {"pytrec_eval": "pytrec-eval-terrier"}  # module: what pip calls it, where the names differ
+DISTRIBUTIONS = {
+    "markdown_it": "markdown-it-py",
+    "pytrec_eval": "pytrec-eval-terrier",
+}  # module: what pip calls it, where the names differ
 TAKES_ENGINE = ("load_dataset", "open_dataset", "to_netcdf")  # of xarray, which imports the engine by its name
 NEEDED_BY = {  # declared but neither imported nor named: another dependency needs it
     "h5py": "h5netcdf",  # which reads and writes files with it, but does not require it
     "jaxlib": "jax",
 }
-TOOLS = {"mypy", "pytest-xdist", "ruff"}  # run, not imported
+TOOLS = {"build", "ipykernel", "mypy", "pytest-xdist", "ruff", "setuptools-scm"}  # run, not imported
 
 
 def names(requirements):

@@ -29,6 +29,12 @@ FEATURE_FREE = (
     "cascade_ucb1",
     "cascade_ts",
     "dcm_klucb",
+    "cascade_ducb",
+    "cascade_swucb",
+    "glrt_cascade_ucb",
+    "glrt_cascade_klucb",
+    "grab",
+    "unirank",
     "ranked_exp3",
     "ranked_ucb1",
     "ranked_klucb",
@@ -53,7 +59,7 @@ class Cell(NamedTuple):
 
 def policies_for(click_model: str) -> tuple[str, ...]:
     """The policies without features; those for the position-based model need its examination probabilities."""
-    return tuple(name for name in FEATURE_FREE if click_model == "pbm" or not name.startswith("pbm"))
+    return tuple(name for name in FEATURE_FREE if click_model == "pbm" or not name.startswith("pbm_"))
 
 
 def devices_of(cell: Cell) -> list[jax.Device]:

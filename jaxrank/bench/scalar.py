@@ -544,6 +544,164 @@ def cascade_last_update(state, world, t, words, ranking, clicks):
         clicked[ranking[k]] += clicks[k]
 
 
+# Cascading bandits for attractions that change. The constants are those of the policies' defaults.
+
+SPLIT_LEVELS, SPLITS_PER_LEVEL, TEST_EVERY = 14, 4, 10
+
+
+Discounted = namedtuple("Discounted", "observed clicked index items one_minus_gamma")
+
+
+def discounted_init(world):
+    L = len(world.attraction)
+    one_minus_gamma = np.array([0.25 / math.sqrt(world.horizon)])
+    return Discounted(np.zeros(L), np.zeros(L), np.zeros(L), np.zeros(L, np.int64), one_minus_gamma)
+
+
+@compiled
+def width_index(clicked, observed, level, index):
+    for e in range(len(index)):
+        index[e] = math.inf
+        if observed[e] > 0:
+            index[e] = clicked[e] / observed[e] + math.sqrt(level / observed[e])
+
+
+@compiled
+def cascade_ducb_rank(state, world, t, words, ranking):
+    one_minus_gamma = state.one_minus_gamma[0]
+    steps = (1 - (1 - one_minus_gamma) ** t) / one_minus_gamma
+    width_index(state.clicked, state.observed, 4 * 0.5 * math.log(max(steps, 1.0)), state.index)
+    best_first(state.index, words, state.items, ranking)
+
+
+@compiled
+def cascade_ducb_update(state, world, t, words, ranking, clicks):
+    observed, clicked, gamma = state.observed, state.clicked, 1 - state.one_minus_gamma[0]
+    for e in range(len(observed)):
+        observed[e] *= gamma
+        clicked[e] *= gamma
+    cascade_first_update(state, world, t, words, ranking, clicks)
+
+
+Window = namedtuple("Window", "observed clicked index items window")
+
+
+def window_init(world):
+    L = len(world.attraction)
+    length = max(1, round(2 * math.sqrt(world.horizon * math.log(world.horizon))))
+    counts = np.zeros((2, L), np.int64)
+    return Window(counts[0], counts[1], np.zeros(L), np.zeros(L, np.int64), np.zeros((length, L), np.int8))
+
+
+@compiled
+def cascade_swucb_rank(state, world, t, words, ranking):
+    width_index(state.clicked, state.observed, 0.5 * math.log(min(t, len(state.window))), state.index)
+    best_first(state.index, words, state.items, ranking)
+
+
+@compiled
+def cascade_swucb_update(state, world, t, words, ranking, clicks):
+    observed, clicked, row = state.observed, state.clicked, state.window[t % len(state.window)]
+    for e in range(len(row)):
+        observed[e] -= row[e] > 0
+        clicked[e] -= row[e] == 2
+        row[e] = 0
+    for k in range(world.list_size):
+        row[ranking[k]] = 1 + clicks[k]
+        observed[ranking[k]] += 1
+        if clicks[k]:
+            clicked[ranking[k]] += 1
+            break
+
+
+Tested = namedtuple("Tested", "observed clicked index items past_observed past_clicked numbers level period")
+
+
+def tested_init(world):
+    L = len(world.attraction)
+    log_n = math.log(world.horizon)
+    period = max(math.floor(L / min(math.sqrt(log_n / world.horizon), 1.0)), L + 1)
+    past = np.zeros((2, SPLIT_LEVELS * SPLITS_PER_LEVEL, L), np.int64)
+    counts = np.zeros((2, L), np.int64)
+    numbers = np.zeros(2, np.int64)  # the step of the restart, and the number of restarts
+    level = np.array([math.log(3) + log_n])
+    return Tested(
+        counts[0], counts[1], np.zeros(L), np.zeros(L, np.int64), past[0], past[1], numbers, level, np.array([period])
+    )
+
+
+@compiled
+def explored(state, since, words, ranking):
+    """Is it the turn of an item to be shown first?"""
+    turn, L = since % state.period[0], len(state.index)
+    if turn < 1 or turn > L:
+        return False
+    for e in range(L):
+        state.index[e] = 1.0 if e == turn - 1 else 0.0
+    best_first(state.index, words, state.items, ranking)
+    return True
+
+
+@compiled
+def glrt_ucb_rank(state, world, t, words, ranking):
+    since = t - state.numbers[0]
+    if not explored(state, since, words, ranking):
+        cascade_ucb1_rank(state, world, since, words, ranking)
+
+
+@compiled
+def glrt_klucb_rank(state, world, t, words, ranking):
+    since = t - state.numbers[0]
+    if not explored(state, since, words, ranking):
+        cascade_klucb_rank(state, world, since, words, ranking)
+
+
+@compiled
+def log_likelihood(c, n):
+    total = 0.0
+    if c > 0:
+        total += c * math.log(c / n)
+    if c < n:
+        total += (n - c) * math.log((n - c) / n)
+    return total
+
+
+@compiled
+def glrt_changed(state):
+    for e in range(len(state.observed)):
+        n, c = state.observed[e], state.clicked[e]
+        if n < 2:
+            continue
+        threshold = state.level[0] + 1.5 * math.log(n) + log_likelihood(c, n)
+        for row in range(len(state.past_observed)):
+            m, d = state.past_observed[row, e], state.past_clicked[row, e]
+            if 0 < m < n and log_likelihood(d, m) + log_likelihood(c - d, n - m) >= threshold:
+                return True
+    return False
+
+
+@compiled
+def glrt_update(state, world, t, words, ranking, clicks):
+    cascade_first_update(state, world, t, words, ranking, clicks)
+    if t % TEST_EVERY:
+        return
+    q, level = t // TEST_EVERY, 0
+    while level < SPLIT_LEVELS - 1 and (q >> level) % 2 == 0:
+        level += 1
+    slot = (q >> level if level == SPLIT_LEVELS - 1 else q >> (level + 1)) % SPLITS_PER_LEVEL
+    row = level * SPLITS_PER_LEVEL + slot
+    for e in range(len(state.observed)):
+        state.past_observed[row, e] = state.observed[e]
+        state.past_clicked[row, e] = state.clicked[e]
+    if glrt_changed(state):
+        for e in range(len(state.observed)):
+            state.observed[e] = state.clicked[e] = 0
+            for row in range(len(state.past_observed)):
+                state.past_observed[row, e] = state.past_clicked[row, e] = 0
+        state.numbers[0] = t
+        state.numbers[1] += 1
+
+
 # Ranked bandits. The proposals of a step are drawn at its start; words: L for the order, then the bandits'.
 
 
@@ -812,6 +970,232 @@ def position_based_update(state, world, t, words, ranking, clicks):
         clicked[p, ranking[p]] += clicks[p]
 
 
+# GRAB. The first leader is in item order, where the policy's is random.
+
+
+Grab = namedtuple("Grab", "shown clicked bounds leader led order value u v price before holder reached member")
+
+
+def grab_init(world):
+    K, L = world.list_size, len(world.attraction)
+    counts = np.zeros((2, K, L), np.int64)
+    return Grab(
+        counts[0],
+        counts[1],
+        np.ones((K, L)),
+        np.arange(L),
+        np.zeros(1, np.int64),
+        np.zeros(K, np.int64),
+        np.zeros((K, L), np.float32),
+        np.zeros(K, np.float32),
+        np.zeros(L, np.float32),
+        np.zeros(L, np.float32),
+        np.zeros(L, np.int64),
+        np.zeros(L, np.int64),
+        np.zeros(L, np.bool_),
+        np.zeros(K, np.bool_),
+    )
+
+
+@compiled
+def grab_rank(state, world, t, words, ranking):
+    shown, clicked, bounds, leader, order = state.shown, state.clicked, state.bounds, state.leader, state.order
+    K, L = shown.shape
+    for k in range(K):
+        ranking[k] = leader[k]
+    if state.led[0] % max(L - 1, 2) == 0:
+        return
+    for a in range(K):
+        b = a
+        mean = clicked[a, leader[a]] / max(shown[a, leader[a]], 1)
+        while b > 0:
+            m = order[b - 1]
+            if clicked[m, leader[m]] / max(shown[m, leader[m]], 1) >= mean:
+                break
+            order[b] = m
+            b -= 1
+        order[b] = a
+    gain, best_k, best_m = 0.0, 0, 0
+    for a in range(K - 1):
+        k, m = order[a], order[a + 1]
+        value = bounds[k, leader[m]] - bounds[k, leader[k]]
+        value += bounds[m, leader[k]] - bounds[m, leader[m]]
+        if value > gain + 1e-6:
+            gain, best_k, best_m = value, k, m
+    last = order[K - 1]
+    own = bounds[last, leader[last]]
+    for m in range(K, L):
+        value = bounds[last, leader[m]] - own
+        if value > gain + 1e-6:
+            gain, best_k, best_m = value, last, m
+    ranking[best_k] = leader[best_m]
+    if best_m < K:
+        ranking[best_m] = leader[best_k]
+
+
+@compiled
+def grab_assign(state):
+    """The best assignment of ``value``, by shortest augmenting paths: ``holder`` has each item's position or −1."""
+    value, u, v, price = state.value, state.u, state.v, state.price
+    before, holder, reached, member = state.before, state.holder, state.reached, state.member
+    K, L = value.shape
+    u[:] = 0
+    v[:] = 0
+    holder[:] = -1
+    for number in range(K):
+        price[:] = np.float32(3e38)
+        before[:] = -1
+        reached[:] = False
+        member[:] = False
+        position, item = number, -1
+        while position >= 0:
+            if item >= 0:
+                reached[item] = True
+            member[position] = True
+            nearest = -1
+            for j in range(L):
+                if not reached[j]:
+                    reduced = -value[position, j] - u[position] - v[j]
+                    if reduced < price[j]:
+                        price[j] = reduced
+                        before[j] = item
+                    if nearest < 0 or price[j] < price[nearest]:
+                        nearest = j
+            step = price[nearest]
+            for k in range(K):
+                if member[k]:
+                    u[k] += step
+            for j in range(L):
+                if reached[j]:
+                    v[j] -= step
+                else:
+                    price[j] -= step
+            item, position = nearest, holder[nearest]
+        while item >= 0:
+            previous = before[item]
+            holder[item] = holder[previous] if previous >= 0 else number
+            item = previous
+
+
+@compiled
+def grab_update(state, world, t, words, ranking, clicks):
+    shown, clicked, leader, holder = state.shown, state.clicked, state.leader, state.holder
+    K, L = shown.shape
+    for k in range(K):
+        i = ranking[k]
+        shown[k, i] += 1
+        clicked[k, i] += clicks[k]
+        state.value[k, i] = np.float32(clicked[k, i]) / np.float32(shown[k, i])
+        mean, n = clicked[k, i] / shown[k, i], shown[k, i]
+        state.bounds[k, i] = kl_bound(mean, math.log(world.horizon) / n, 1.0, 50)
+    grab_assign(state)
+    same, place = True, K
+    for i in range(L):
+        if holder[i] >= 0:
+            same &= leader[holder[i]] == i
+    for i in range(L):
+        if holder[i] >= 0:
+            leader[holder[i]] = i
+        else:
+            leader[place] = i
+            place += 1
+    state.led[0] = state.led[0] + 1 if same else 0
+
+
+# UniRank. words: L for the order, L for ties between items that are not shown.
+
+
+Unirank = namedtuple("Unirank", "wins part score items leader C")
+
+
+def unirank_init(world):
+    L = len(world.attraction)
+    zeros = np.zeros((5, L), np.int64)
+    return Unirank(np.zeros((L, L), np.int64), zeros[0], zeros[1], zeros[2], zeros[3], zeros[4])
+
+
+@compiled
+def unirank_rank(state, world, t, words, ranking):
+    part, items = state.part, state.items
+    for a in range(len(part)):
+        b = a
+        while b > 0 and (
+            part[items[b - 1]] > part[a] or (part[items[b - 1]] == part[a] and words[items[b - 1]] > words[a])
+        ):
+            items[b] = items[b - 1]
+            b -= 1
+        items[b] = a
+    for k in range(world.list_size):
+        ranking[k] = items[k]
+
+
+@compiled
+def may_be_better(wins, j, i, level):
+    T = wins[i, j] + wins[j, i]
+    if T == 0 or wins[j, i] > wins[i, j]:
+        return True
+    return T * kl(wins[j, i] / T, 0.5) < level
+
+
+@compiled
+def unirank_update(state, world, t, words, ranking, clicks):
+    wins, part, score, items, leader, C = state.wins, state.part, state.score, state.items, state.leader, state.C
+    L, K = len(part), world.list_size
+    C[:] = 0
+    for k in range(K):
+        C[ranking[k]] = clicks[k]
+    for i in range(L):
+        if C[i] and part[i] < K:
+            for j in range(L):
+                if part[j] == part[i] and not C[j]:
+                    wins[i, j] += 1
+    for i in range(L):
+        score[i] = 0
+        for j in range(L):
+            score[i] += (wins[i, j] > wins[j, i]) - (wins[i, j] < wins[j, i])
+        b = i
+        while b > 0 and score[items[b - 1]] < score[i]:
+            items[b] = items[b - 1]
+            b -= 1
+        items[b] = i
+    total, number, last = 0, 0, 0
+    for p in range(L):
+        leader[items[p]] = number
+        if p < K:
+            last = number
+        total += score[items[p]]
+        if total == (p + 1) * (L - p - 1):
+            number += 1
+    log_t = math.log(t + 1)
+    level = max(log_t + 3 * math.log(log_t), 0.0)
+    shift, merged = 0, False
+    for c in range(last + 1):
+        for i in range(L):
+            if leader[i] == c:
+                part[i] = c - shift
+        if c == last:
+            break
+        can_merge = False
+        if not merged:
+            for i in range(L):
+                for j in range(L):
+                    if leader[i] == c and leader[j] == c + 1 and may_be_better(wins, j, i, level):
+                        can_merge = True
+        merged = can_merge
+        shift += merged
+    joined = -1
+    for j in range(L):
+        if leader[j] > last:
+            part[j] = K
+            for i in range(L):
+                if not merged and leader[i] == last and may_be_better(wins, j, i, level):
+                    if joined < 0 or words[L + j] > words[L + joined]:
+                        joined = j
+                    break
+    if joined >= 0:
+        part[joined] = last - shift
+
+
 class Scalar(NamedTuple):
     """The functions of a policy."""
 
@@ -834,6 +1218,12 @@ POLICIES = {
     "cascade_ucb1": Scalar(cascade_init, cascade_ucb1_rank, cascade_first_update, lambda L, K: L),
     "cascade_ts": Scalar(cascade_init, cascade_ts_rank, cascade_first_update, lambda L, K: L),
     "dcm_klucb": Scalar(cascade_init, cascade_klucb_rank, cascade_last_update, lambda L, K: L),
+    "cascade_ducb": Scalar(discounted_init, cascade_ducb_rank, cascade_ducb_update, lambda L, K: L),
+    "cascade_swucb": Scalar(window_init, cascade_swucb_rank, cascade_swucb_update, lambda L, K: L),
+    "glrt_cascade_ucb": Scalar(tested_init, glrt_ucb_rank, glrt_update, lambda L, K: L),
+    "glrt_cascade_klucb": Scalar(tested_init, glrt_klucb_rank, glrt_update, lambda L, K: L),
+    "grab": Scalar(grab_init, grab_rank, grab_update, lambda L, K: 0),
+    "unirank": Scalar(unirank_init, unirank_rank, unirank_update, lambda L, K: 2 * L),
     "ranked_exp3": Scalar(exp3_init, exp3_rank, exp3_update, lambda L, K: L + K),
     "ranked_ucb1": Scalar(ranked_init, ranked_ucb1_rank, ranked_update, lambda L, K: L + K * L),
     "ranked_klucb": Scalar(ranked_init, ranked_klucb_rank, ranked_update, lambda L, K: L + K * L),

@@ -1,4 +1,4 @@
-"""The command: ``jaxrank run``, ``resume``, ``sweep``, ``plot``, ``new``, ``reproduce``, ``fit``, ``list``, …"""
+"""The command: ``jaxrank run``, ``resume``, ``sweep``, ``plot``, ``report``, ``new``, ``reproduce``, ``fit``, …"""
 
 import argparse
 import contextlib
@@ -78,8 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         again = options.checkpoint and commands.resume_command(options)
         code, complaint = 76, f"another process died ({reason}); {distributed.what_is_kept(again)}"
     if complaint:
-        with contextlib.suppress(OSError):  # the terminal may be gone: SIGHUP
-            print(f"jaxrank {options.name}: {complaint}", file=sys.stderr)
+        try:
+            print(f"jaxrank {options.name}: {complaint}", file=sys.stderr, flush=True)
+        except OSError:  # the terminal is gone, as it may be after SIGHUP
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
     distributed.leave(code, wait=code != 76)
     return code
 
@@ -160,11 +162,28 @@ def parser() -> argparse.ArgumentParser:
         help="letor: perfect, navigational, informational, almost_random; several run side by side (perfect)",
     )
     run.add_argument("--grades", type=_whole, choices=[2, 3, 5], help="letor: relevance grades of the data (5)")
+    run.add_argument(
+        "--change",
+        metavar="KIND=STEPS",
+        help="click: items exchange their attractions, every=50000 steps, at random=50000 steps on average, in a drift "
+        "from one order to the next of drift=50000 steps, or from steps at=1000/5000 on; more after a comma: worlds=11 "
+        "orders, which follow each other in a cycle, keep=3 items as they are, seed=1",
+    )
+    run.add_argument(
+        "--delay", metavar="STEPS", help="clicks arrive so many steps later: 100, or geometric:100 for a random delay"
+    )
+    run.add_argument(
+        "--corrupt",
+        metavar="FRACTION",
+        help="an adversary flips a click in this fraction of the steps: 0.01, or fraction=0.01,budget=1000 to attack "
+        "the first 1000 steps too, and target=best to hide clicks on the best item",
+    )
     for flag, field in flags().items():
         _add_option(run, flag, field)
     run.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go (results)")
     _add_force(run)
     _add_format(run)
+    _add_report(run)
     run.add_argument("--quiet", action="store_true", help="no progress bar")
     run.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of the run")
     run.add_argument("--checkpoint", type=Path, metavar="FOLDER", help="save checkpoints there during the run")
@@ -202,23 +221,24 @@ def parser() -> argparse.ArgumentParser:
         "that fail are listed at the end.\nExit code 0, 2 for bad input or failed cells, 75 when interrupted.",
     )
     sweep.set_defaults(command=commands.sweep)
-    sweep.add_argument("config", type=Path, help="the TOML file, e.g. scripts/examples/sweep.toml")
+    sweep.add_argument("config", type=Path, help="the TOML file; jaxrank new sweep FILE.toml writes one")
     sweep.add_argument("--out", type=Path, metavar="FOLDER", help="where the files go, instead of the config's own")
     sweep.add_argument(
         "--force", action="store_true", help="remove what an earlier sweep left there, and run all again"
     )
     _add_format(sweep)
+    _add_report(sweep)
     sweep.add_argument("--dry-run", action="store_true", help="only estimate the lanes, time and memory of each cell")
     sweep.add_argument("--quiet", action="store_true", help="no progress bar")
 
     new = subparsers.add_parser(
         "new",
-        help="write a policy, a click model or an environment to start from, with its test beside it",
+        help="write a policy, a click model or an environment to start from, with its test beside it; or a sweep",
         description="Writes FILE, a small algorithm to replace by your own, and test_FILE beside it, which passes as "
-        "it stands. Neither may exist.",
+        "it stands. Neither may exist. Of a sweep, FILE is its TOML file, and there is no test.",
     )
     new.set_defaults(command=commands.new)
-    new.add_argument("kind", metavar="KIND", help="policy, click-model or environment")
+    new.add_argument("kind", metavar="KIND", help="policy, click-model, environment or sweep")
     new.add_argument("file", type=Path, metavar="FILE", help="e.g. my_policies.py")
 
     plot = subparsers.add_parser("plot", formatter_class=as_shown, help="draw the curves of a results file")
@@ -230,6 +250,25 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("--out", type=Path, metavar="PICTURE", help="beside the file if not given")
     _add_force(plot)
     _add_format(plot, default=None)
+
+    report = subparsers.add_parser(
+        "report",
+        formatter_class=as_shown,
+        help="write one HTML page of a run, a sweep or a figure: curves to zoom and hover, tables, how it was made",
+        description="Writes one HTML file that needs no network. Of several folders, it compares what they hold.",
+    )
+    report.set_defaults(command=commands.report)
+    report.add_argument(
+        "folder", nargs="+", type=Path, metavar="FOLDER", help="of a run, a sweep or a figure; or a results file"
+    )
+    report.add_argument(
+        "--out", type=Path, metavar="FILE", help="report.html in the folder if not given; compared.html of several"
+    )
+    _add_force(report)
+    report.add_argument(
+        "--watch", action="store_true", help="serve it to this machine alone, and make it again as results come in"
+    )
+    report.add_argument("--port", type=_whole, default=0, metavar="N", help="with --watch: the port; 0 is any")
 
     reproduce = subparsers.add_parser(
         "reproduce", formatter_class=as_shown, help="run a figure of a paper; write its data, picture and table"
@@ -259,6 +298,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")
     _add_force(reproduce)
     _add_format(reproduce)
+    _add_report(reproduce)
     reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
 
     fit = subparsers.add_parser(
@@ -304,6 +344,10 @@ def _add_format(parser: argparse.ArgumentParser, default: str | None = "png") ->
     parser.add_argument(
         "--format", choices=FORMATS, default=default, metavar="NAME", help="of pictures: png, pdf or svg (png)"
     )
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-report", action="store_false", dest="report", help="do not write the HTML report, 2 MB")
 
 
 def _add_machines(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import functools
 import inspect
 import io
 import itertools
@@ -9,7 +10,7 @@ import re
 import shlex
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ import numpy as np
 
 from jaxrank import bench as benchmark
 from jaxrank import click_models, datasets
-from jaxrank.command.new_files import write_skeleton
+from jaxrank.command.new_files import write_skeleton, write_sweep
+from jaxrank.command.watching import make_server
 from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer, renamed
 from jaxrank.core.version import __version__
@@ -30,10 +32,11 @@ from jaxrank.engine.request import flags
 from jaxrank.engine.simulation import compare
 from jaxrank.output import results
 from jaxrank.output.files import read_json, remove, remove_left_over, write_json
+from jaxrank.output.page import Content, write_page
 from jaxrank.output.plotting import FORMATS, check_picture, plot_result
 from jaxrank.output.report import spared
 from jaxrank.output.tables import columns, counted, plus_minus
-from jaxrank.studies import papers, sweeps, worlds
+from jaxrank.studies import folders, papers, sweeps, worlds
 
 _MACHINE_OPTIONS = ("devices", "distributed", "coordinator", "num_processes", "process_id")
 _VIEWS = ("", "-per-step", "-log", "-per-step-log")  # how the pictures that ``plot`` draws of a metric end
@@ -61,8 +64,10 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
     policies = policies or _policies(worlds.POLICIES.get(name, worlds.POLICIES["click"]))
     given = {option: getattr(options, option) for option in sorted(set().union(*worlds.OPTIONS.values()))}
     world = worlds.make_world(name, policies, **given)
+    policies = {label: world.delayed(policy) for label, policy in policies.items()}
     asked = request_options(options, world)
     out = options.out / "run.nc"
+    report = options.out / folders.REPORT
     if options.dry_run:
         for label, policy in policies.items():
             with renamed(_FLAGS):
@@ -70,7 +75,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         return
     pictures = {metric: options.out / f"{metric}.{options.format}" for metric in (*asked["metrics"], *asked["probes"])}
     if not resume:
-        _refuse_existing(options, list(pictures.values()))
+        _refuse_existing(options, [*pictures.values(), report])
     if first:
         options.claim(options.out)
     if options.checkpoint and not resume:
@@ -90,7 +95,7 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
             checkpoint_dir=options.checkpoint,
             resume=resume,
         )
-    result.attrs["data"] = str(options.data) if options.data else "synthetic"
+    result.attrs |= {"data": str(options.data) if options.data else "synthetic", "command": _typed(options)}
     if options.checkpoint:
         result.attrs["checkpoint"] = str(options.checkpoint.resolve())
     in_shares = "lane" in result.dims  # the curves were too large to gather
@@ -114,6 +119,20 @@ def run(options: argparse.Namespace, resume: bool = False) -> None:
         with spared(f"the picture of {metric}"):
             plot_result(result, metric, picture, per_step=per_step)
             print(f"wrote {picture}")
+    _write_report(options, report, lambda: folders.run_content(out))
+
+
+def _write_report(options: argparse.Namespace, path: Path, content: Callable[[], Content]) -> None:
+    """Writes the report of what this command has made, unless it is told not to."""
+    if options.report:
+        with spared("the report"):
+            write_page(path, content())
+            print(f"wrote {path}")
+
+
+def _typed(options: argparse.Namespace) -> str:
+    """The command that started this run."""
+    return shlex.join(["jaxrank", "run", *options.arguments])
 
 
 def _saved(result: Any, path: Path) -> Path:
@@ -160,6 +179,7 @@ def _remove_old(folder: Path, but: Path) -> None:
     """Removes what an earlier run left in ``folder``: its results, ``but`` for one file, and the pictures of them."""
     for file in _results_of(folder):
         with contextlib.suppress(ValueError):  # if it is damaged, its metrics are not known
+            remove(folder / folders.REPORT)
             metrics = [str(metric) for metric in results.load(file).data_vars]
             for metric, view, format in itertools.product(metrics, _VIEWS, FORMATS):
                 if Path(metric).name == metric:  # whoever wrote the file, nothing outside of the folder is removed
@@ -229,7 +249,9 @@ def _kept_options(options: argparse.Namespace) -> tuple[Path, argparse.Namespace
     said = io.StringIO()
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-            return Path(folder), options.parse(["run", *words])
+            again = options.parse(["run", *words])
+            again.arguments = words
+            return Path(folder), again
     except SystemExit:
         raise ValueError(f"{path} must hold the options of a run; {said.getvalue() or 'it asks for help'}") from None
 
@@ -292,17 +314,26 @@ def sweep(options: argparse.Namespace) -> None:
         return
     with renamed({"config": "CONFIG", "out": "--out", "path": "--out"}):
         report = sweeps.sweep(
-            options.config, options.out, progress=not options.quiet, overwrite=options.force, format=options.format
+            options.config,
+            options.out,
+            progress=not options.quiet,
+            overwrite=options.force,
+            format=options.format,
+            report=options.report,
         )
     print(report.table)
     skipped = counted(report.skipped, "cell")
-    print(f"wrote {report.out}: manifest.json, summary.md, results and pictures; {skipped} had finished before")
+    written = "manifest.json, summary.md, results, pictures" + (" and report.html" if options.report else "")
+    print(f"wrote {report.out}: {written}; {skipped} had finished before")
     if report.failed:
         listing = "; ".join(f"{name}: {error}" for name, error in report.failed.items())
         raise ValueError(f"{counted(len(report.failed), 'cell')} failed: {listing}")
 
 
 def new(options: argparse.Namespace) -> None:
+    if options.kind == "sweep":
+        print(f"wrote {write_sweep(options.file)}; try: jaxrank sweep {options.file}")
+        return
     path, test, run_options = write_skeleton(options.kind, options.file)
     print(f"wrote {path} and {test}; try: pytest {test}; jaxrank run {run_options}")
 
@@ -318,6 +349,40 @@ def plot(options: argparse.Namespace) -> None:
         result = results.load(options.file)
     with renamed({"path": "--out", "metric": "--metric"}):
         plot_result(result, options.metric, out, per_step=options.per_step, log=options.log)
+    print(f"wrote {out}")
+
+
+def report(options: argparse.Namespace) -> None:
+    places = [place.with_name(place.stem) if place.is_file() else place for place in options.folder]
+    names = [place.resolve().name for place in places]
+    names = names if len(set(names)) == len(names) else [str(place) for place in places]
+    if len(set(names)) < len(names):
+        raise ValueError(f"FOLDER must not be given twice; got {' '.join(map(str, options.folder))}")
+
+    def content() -> Content:
+        with renamed({"folder": "FOLDER", "path": "FOLDER"}):
+            contents = dict(zip(names, map(folders.content_of, options.folder), strict=True))
+        return folders.compared(contents) if len(contents) > 1 else next(iter(contents.values()))
+
+    if options.watch:
+        for place in options.folder:
+            if not place.exists():
+                raise ValueError(f"FOLDER must be that of a run, a sweep or a figure; there is none at {place}")
+        watched = [place if place.is_dir() else place.parent for place in options.folder]
+        with make_server(watched, content, integer("--port", options.port, 0, 65_535)) as server:
+            print(f"http://127.0.0.1:{server.server_address[1]}/ until Ctrl-C", flush=True)
+            with contextlib.suppress(KeyboardInterrupt):
+                server.serve_forever()
+        return
+    first = options.folder[0]
+    if first.is_file():
+        beside = first.with_name(folders.REPORT) if first.name == "run.nc" else first.with_suffix(".html")
+    else:
+        beside = first / folders.REPORT
+    out = options.out or (beside if len(names) == 1 else beside.with_name("compared.html"))
+    _refuse_existing(options, [out])
+    with renamed({"path": "--out"}):
+        write_page(out, content())
     print(f"wrote {out}")
 
 
@@ -337,7 +402,10 @@ def reproduce(options: argparse.Namespace) -> None:
         )
         for figure in options.figure:
             choice("figure", figure, papers.FIGURES)
-    files = {figure: [options.out / f"{figure}.{kind}" for kind in ("nc", "md", *FORMATS)] for figure in options.figure}
+    files = {
+        figure: [options.out / f"{figure}.{kind}" for kind in ("nc", "md", "html", *FORMATS)]
+        for figure in options.figure
+    }
     _refuse_existing(options, [file for of_figure in files.values() for file in of_figure])
     options.claim(options.out)
     for figure in options.figure:
@@ -348,6 +416,8 @@ def reproduce(options: argparse.Namespace) -> None:
             print(papers.reproduce(figure, request).table)
         _keep_only(files[figure], ("nc", "md", request.format))
         print(f"wrote {options.out / figure}.nc, .{request.format} and .md")
+        content = functools.partial(folders.figure_content, options.out / f"{figure}.nc")
+        _write_report(options, options.out / f"{figure}.html", content)
 
 
 def fit(options: argparse.Namespace) -> None:
@@ -449,6 +519,7 @@ def list_names(options: argparse.Namespace) -> None:
         print(f"  {name:44} {(figure.__doc__ or '').strip().split(chr(10))[0]}")
     print("Metrics of a click bandit:")
     print("  regret, reward, violations, misordered, ndcg, ndcg@1, ndcg@2, …, clicks")
+    print("Metrics of a click bandit that changes (--change): these and fixed_regret")
     print("Metrics of a topic bandit:")
     print("  regret, reward, coverage, similarity")
     print("Metrics of a query stream:")
@@ -465,10 +536,8 @@ def _policies(specifications: Sequence[str], folder: Path | None = None) -> dict
         name, settings = registry.parse("--policy", text)
         located = own_code.located(name, folder) if folder else name
         with renamed({"policy": "--policy"}):
-            for key in settings:
-                known = registry.option_names(located) or (key,)
-                choice("an option of --policy", f"{name}:{key}", [f"{name}:{option}" for option in known])
-            made.append((text, registry.make(located, **settings)))
+            read = registry.read_options("--policy", located, settings)
+            made.append((text, registry.make_of(located, "policy", read)))
     classes = [type(policy).__name__ for _, policy in made]
     labels = [c if classes.count(c) == 1 else text for c, (text, _) in zip(classes, made, strict=True)]
     if len(set(labels)) < len(labels):

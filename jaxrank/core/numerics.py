@@ -125,13 +125,15 @@ def kl_upper(p: Array, level: Array) -> Array:
     """max{q ≥ p : KL(p ‖ q) ≤ level}, elementwise.
 
     KL(p ‖ ·) is convex, so Newton's method descends to the root from any point above it. It starts from the lower one
-    of two such points: Pinsker's p + sqrt(level/2), and the root of −H(p) − (1−p)·log(1−q) = level. KL exceeds that
-    function by −p·log q, which is small for q near 1.
+    of two such points. One is the root of d²/(2q(1−p)) = level with d = q − p: KL is at least that, since its second
+    derivative along the way from p is at least 1/(q(1−p)), and hardly more for small d, as after many observations. The
+    other is the root of −H(p) − (1−p)·log(1−q) = level. KL exceeds that function by −p·log q, small for q near 1.
     """
     entropy = -(_x_log_x(p) + _x_log_x(1 - p))
     near_one = 1 - jnp.exp(-(level + entropy) / jnp.maximum(1 - p, 1e-7))
     above, below = jnp.maximum(p, 1e-12), jnp.maximum(1 - p, 1e-7)
-    d = jnp.minimum(jnp.sqrt(level / 2), near_one - p)  # q − p: log1p of it keeps the digits that log q would lose
+    a = level * (1 - p)
+    d = jnp.minimum(a + jnp.sqrt(a * (a + 2 * p)), near_one - p)  # log1p of d keeps the digits that log q would lose
     for _ in range(_NEWTON_STEPS):
         d = jnp.clip(d, 0, below * (1 - 6e-8))
         excess = -p * jnp.log1p(d / above) - (1 - p) * jnp.log1p(-d / below) - level

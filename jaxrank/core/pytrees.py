@@ -14,6 +14,7 @@ and pickle do) never runs the checks, so that the leaves may also be gradients o
 """
 
 import dataclasses
+import html
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Literal, TypeVar, dataclass_transform
@@ -23,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.core.checks import Check, choice, finite, integer, rectangular, switch
+from jaxrank.core.limits import refuse_beyond
 
 T = TypeVar("T")
 
@@ -63,6 +65,7 @@ def pytree(cls: type[T]) -> type[T]:
     """
     cls.__post_init__ = _post_init  # type: ignore[attr-defined]
     cls.__repr__ = _repr  # type: ignore[method-assign]
+    cls._repr_html_ = _repr_html  # type: ignore[attr-defined]
     cls.__eq__ = _eq  # type: ignore[method-assign]
     cls.__hash__ = None  # type: ignore[assignment]
     cls.__getitem__ = _getitem  # type: ignore[index]
@@ -211,8 +214,15 @@ def _checked_static(name: str, value: Any, f: dataclasses.Field[Any]) -> Any:
     if f.metadata["choices"] is not None:
         return choice(name, value, f.metadata["choices"])
     if f.metadata["minimum"] is not None:
-        return integer(name, value, f.metadata["minimum"])
-    return switch(name, value) if isinstance(f.default, bool) else value
+        size = integer(name, value, f.metadata["minimum"])
+        refuse_beyond("JAXRANK_MAX_SIZE", name, size)
+        return size
+    if isinstance(f.default, bool):
+        return switch(name, value)
+    if isinstance(value, str) and "str" not in str(f.type):
+        kind = f.type.__name__ if isinstance(f.type, type) else "an object"
+        raise ValueError(f"{name} must be {kind}, not text; got {value!r:.60}")
+    return value
 
 
 def _repr(self: Any) -> str:
@@ -222,6 +232,23 @@ def _repr(self: Any) -> str:
         if f.init and not (f.default is value or (f.metadata.get("static") and f.default == value)):
             shown.append(f"{f.name}={_short(value)}")
     return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _repr_html(self: Any) -> str:
+    """What a notebook shows: the first line of the docstring, and every field, given or not, with its value."""
+    about = (type(self).__doc__ or "").strip().partition("\n")[0]
+    rows = []
+    for f in dataclasses.fields(self):
+        value = getattr(self, f.name)
+        if f.init:
+            shown = (
+                value._repr_html_()
+                if hasattr(value, "_repr_html_")
+                else f"<code>{html.escape(_short(value)[:200])}</code>"
+            )
+            rows.append(f'<tr><td style="text-align:left">{f.name}</td><td style="text-align:left">{shown}</td></tr>')
+    table = f"<table>{''.join(rows)}</table>" if rows else ""
+    return f"<div><b>{type(self).__name__}</b> {html.escape(about)}{table}</div>"
 
 
 def _short(value: Any) -> str:

@@ -89,6 +89,7 @@ class Policy(Protocol):
     - ``horizon``: a field, in which None means the number of steps of the run, and less than that is refused. A policy
       without it needs no horizon.
     - ``doubling``: True if ``horizon`` is only a first guess, which may be below the number of steps.
+    - ``with_horizon(num_steps) -> Policy``: a policy that wraps another one hands the number of steps on to it.
     - ``per_item``: True if the policy keeps statistics of items. Environments whose items change from query to query
       refuse such a policy. False by default.
     - ``score(state, features) -> float[...]``: the learnt ranker's scores of documents [..., d]. A policy that has it
@@ -210,6 +211,8 @@ def with_horizon(policy: T, num_steps: int) -> T:
     A horizon below ``num_steps`` is refused, unless it is the first guess of the doubling trick: what an algorithm
     guarantees, it guarantees up to its horizon.
     """
+    if hasattr(policy, "with_horizon"):
+        return policy.with_horizon(num_steps)
     horizon = getattr(policy, "horizon", num_steps)
     if horizon is None:
         return dataclasses.replace(policy, horizon=num_steps)  # type: ignore[type-var]

@@ -1,4 +1,7 @@
-"""Text files, plain or gzipped, one line at a time, with errors that say where."""
+"""Text files, plain or gzipped, one line at a time, with errors that say where.
+
+Lines, and what a gzipped file holds, have limits (``core/limits.py``): a file of 10 MB may unpack to 10 GB.
+"""
 
 import gzip
 import io
@@ -6,7 +9,12 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
+from jaxrank.core.limits import limit, refuse_beyond
+from jaxrank.output.files import open_regular
+
+_SMALL = 2**28  # bytes that any gzipped file may hold
 Reader = Callable[[list[str]], None]  # takes the fields of a line, or raises a ValueError
 
 
@@ -33,17 +41,46 @@ def integers(name: str, texts: Sequence[str]) -> list[int]:
 def lines(path: str | os.PathLike[str]) -> Iterator[tuple[int, str]]:
     """Line numbers, from 1, and lines."""
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"path must be a text file; there is none at {path}")
     number = 0
     try:
-        with open(path, "rb") as file:
-            gzipped = file.peek(2)[:2] == b"\x1f\x8b"
-            text = io.TextIOWrapper(gzip.GzipFile(fileobj=file) if gzipped else file, "utf-8", errors="replace")
-            for line in text:
+        with open_regular(path) as file:
+            gzipped = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            content = Bounded(gzip.GzipFile(fileobj=file) if gzipped else file, path)  # type: ignore[arg-type]
+            for line in io.TextIOWrapper(io.BufferedReader(content, 2**18), "utf-8", errors="replace"):
                 number += 1
                 yield number, line
     except (EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{path}:{number + 1}: cannot be read: {error}") from None
     if number == 0:
         raise ValueError(f"{path}:1: the file is empty")
+
+
+class Bounded(io.RawIOBase):
+    """A file whose lines are not too long, and that is not too large for the file on disk that it was unpacked from."""
+
+    def __init__(self, file: BinaryIO, path: str | os.PathLike[str]) -> None:
+        self.file, self.path = file, path
+        self.most = max(_SMALL, limit("JAXRANK_MAX_UNPACKED") * os.path.getsize(path))
+        self.total, self.of_line = 0, 0  # bytes read so far, in all and since the last end of a line
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
+        piece = self.file.read(len(buffer))
+        buffer[: len(piece)] = piece
+        self.total += len(piece)
+        end = max(piece.rfind(b"\n"), piece.rfind(b"\r")) + 1
+        self.of_line = len(piece) - end + (0 if end else self.of_line)
+        refuse_beyond("JAXRANK_MAX_LINE_BYTES", f"{self.path}: a line", self.of_line, " bytes")
+        if self.total > self.most:
+            refuse_beyond(
+                "JAXRANK_MAX_UNPACKED",
+                f"{self.path}: what it unpacks to",
+                limit("JAXRANK_MAX_UNPACKED") + 1,
+                " times its size",
+            )
+        return len(piece)

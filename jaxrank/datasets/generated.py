@@ -7,6 +7,7 @@ import numpy as np
 
 from jaxrank.core import registry
 from jaxrank.core.checks import integer, open_probability, real
+from jaxrank.core.limits import refuse_beyond
 from jaxrank.core.types import ClickModel
 from jaxrank.datasets.ratings import Ratings
 
@@ -58,6 +59,8 @@ def synthetic(
     """
     fields = registry.required_fields(model, kind="click_model")
     num_queries, num_items = integer("num_queries", num_queries), integer("num_items", num_items)
+    refuse_beyond("JAXRANK_MAX_ITEMS", "num_items", num_items)
+    refuse_beyond("JAXRANK_MAX_SYNTHETIC", "queries × items", num_queries * num_items)
     c = _CALIBRATION.get(model, _CALIBRATION["cm"])
     normal = np.random.default_rng(integer("seed", seed, 0)).standard_normal((num_queries, 2 + num_items))
     log_position = np.log(np.arange(1, num_items + 1))
@@ -129,6 +132,8 @@ def synthetic_ratings(
       seed: of NumPy's generator.
     """
     num_users, num_items = integer("num_users", num_users), integer("num_items", num_items)
+    refuse_beyond("JAXRANK_MAX_ITEMS", "num_items", num_items)
+    refuse_beyond("JAXRANK_MAX_SYNTHETIC", "users × items", num_users * num_items)
     fraction_attractive = real("fraction_attractive", fraction_attractive, open_probability)
     rng = np.random.default_rng(integer("seed", seed, 0))
     frequency = np.array(_TOPICS)

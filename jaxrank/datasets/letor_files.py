@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrank.core.checks import integer
+from jaxrank.core.limits import refuse_beyond
 from jaxrank.datasets._lines import lines
 from jaxrank.datasets.queries import QuerySet
 from jaxrank.output.arrays import load_arrays, save_arrays
@@ -83,8 +84,7 @@ def letor(
     stamp = _stamp(files)
     splits = _load_copy(copy, stamp, list(files))
     if splits is None:
-        splits = {name: _read(file, num_grades) for name, file in files.items()}
-        splits = _same_width(splits)
+        splits = _dense(folder, {name: _read(file, num_grades) for name, file in files.items()})
         try:
             splits = _normalized(splits) if normalize else splits
         except ValueError as error:
@@ -112,6 +112,8 @@ def synthetic_letor(
     """
     num_queries, num_features = integer("num_queries", num_queries), integer("num_features", num_features)
     mean_documents = integer("mean_documents", mean_documents, 3)
+    size = num_queries * mean_documents * num_features
+    refuse_beyond("JAXRANK_MAX_SYNTHETIC", "queries × documents × features", size)
     rng = np.random.default_rng(integer("seed", seed, 0))
     weights = rng.standard_normal(num_features)
     held_out = max(2, num_queries // 3)
@@ -148,7 +150,7 @@ def _find(folder: Path) -> dict[str, Path]:
     return found
 
 
-def _read(file: Path, num_grades: int) -> _Split:
+def _read(file: Path, num_grades: int) -> "_Reader":
     groups = _read_groups(file.with_name(f"{file.name.removesuffix('.gz')}.query"))
     reader = _Reader(num_grades, grouped=groups is not None)
     for number, line in lines(file):
@@ -158,10 +160,19 @@ def _read(file: Path, num_grades: int) -> _Split:
             raise ValueError(f"{file}:{number}: {error}") from None
     if not reader.grades:
         raise ValueError(f"{file}:1: no documents in this file")
-    sizes = reader.sizes if groups is None else groups
-    if sum(sizes) != len(reader.grades):
-        raise ValueError(f"{file}.query: the groups must add up to {len(reader.grades)} documents; got {sum(sizes)}")
-    return reader.finish(sizes)
+    reader.sizes = reader.sizes if groups is None else groups
+    if (total := sum(reader.sizes)) != len(reader.grades):
+        raise ValueError(f"{file}.query: the groups must add up to {len(reader.grades)} documents; got {total}")
+    return reader
+
+
+def _dense(folder: Path, readers: dict[str, "_Reader"]) -> dict[str, _Split]:
+    """The splits with all features, those that are 0 too: all of one width."""
+    width = max(max(reader.columns, default=0) for reader in readers.values())
+    size = 4 * width * sum(len(reader.grades) for reader in readers.values())
+    if size > 64 * 4 * sum(len(reader.columns) for reader in readers.values()):  # hardly any feature is not 0
+        refuse_beyond("JAXRANK_MAX_DENSE_BYTES", f"{folder}: {width:,} features of all documents", size, " bytes")
+    return {name: reader.finish(width) for name, reader in readers.items()}
 
 
 def _read_groups(file: Path) -> list[int] | None:
@@ -212,13 +223,13 @@ class _Reader:
         self.values.extend(values)
         self.ends.append(len(self.columns))
 
-    def finish(self, sizes: Sequence[int]) -> _Split:
+    def finish(self, width: int) -> _Split:
         columns = np.frombuffer(self.columns, np.int32)
         ends = np.array(self.ends, np.int64)
         rows = np.repeat(np.arange(len(self.grades)), ends[1:] - ends[:-1])
-        features = np.zeros((len(self.grades), int(columns.max(initial=0))), np.float32)
+        features = np.zeros((len(self.grades), width), np.float32)
         features[rows, columns - 1] = np.frombuffer(self.values, np.float32)
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+        starts = np.concatenate([[0], np.cumsum(self.sizes)]).astype(np.int32)
         return _Split(features, np.array(self.grades, np.int32), starts)
 
 
@@ -253,14 +264,6 @@ def _features(words: list[str]) -> tuple[list[int], list[float]]:
             raise ValueError(f"feature {column} must be {rule}; got {value}")
         previous = column
     return columns, values
-
-
-def _same_width(splits: dict[str, _Split]) -> dict[str, _Split]:
-    width = max(split.features.shape[1] for split in splits.values())
-    return {
-        name: split._replace(features=np.pad(split.features, ((0, 0), (0, width - split.features.shape[1]))))
-        for name, split in splits.items()
-    }
 
 
 def _normalized(splits: dict[str, _Split]) -> dict[str, _Split]:

@@ -22,7 +22,7 @@ import numpy as np
 from jaxrank.core.pytrees import take_instances
 from jaxrank.core.registry import make, required_fields
 from jaxrank.core.types import ClickModel
-from jaxrank.output.files import write_text
+from jaxrank.output.files import read_small, write_text
 
 _FILE = "click_models_60Q.json"
 _KEYS = {  # our field -> the file's key
@@ -57,7 +57,11 @@ def yandex(path: str | os.PathLike[str], model: str = "cm", **given: Any) -> Cli
         keys = {field: field for field in required_fields(model, kind="click_model")}
     file = _find(Path(path))
     try:
-        queries = json.loads(file.read_text(encoding="utf-8"))
+        text = read_small(file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file}: cannot be read: {error}") from None
+    try:
+        queries = json.loads(text)
     except (ValueError, RecursionError) as error:  # also by numbers of thousands of digits, and by deep nesting
         raise ValueError(f"{file}: not a JSON file: {error}") from None
     if not isinstance(queries, dict) or not queries:
@@ -98,7 +102,7 @@ def _complement(key: str, values: np.ndarray) -> np.ndarray:
 
 def _find(path: Path) -> Path:
     for file in (path, path / _FILE, path / "yandex-click-models" / _FILE):
-        if file.is_file():
+        if file.exists() and not file.is_dir():
             return file
     raise ValueError(f"path must be a JSON file or a folder with {_FILE}; there is none at {path}")
 

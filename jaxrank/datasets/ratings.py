@@ -15,6 +15,7 @@ chosen ones. So memory does not grow with the number of ratings.
 
 import csv
 import dataclasses
+import io
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -24,7 +25,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxrank.core.checks import integer, switch
+from jaxrank.datasets._lines import Bounded
 from jaxrank.environments.topic_bandit import TopicBandit
+from jaxrank.output.files import open_regular
 
 _PIECE = 4_000_000  # ratings read at a time
 _ATTRACTIVE = 5  # the rating that counts as attraction
@@ -217,9 +220,17 @@ def _pieces(layout: _Layout) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarra
     for file in layout.files:
         options: dict[str, Any] = {"sep": layout.separator, "header": None, "skiprows": int(layout.header)}
         try:
-            with pandas.read_csv(
-                file, usecols=list(layout.columns), dtype=types, chunksize=_PIECE, quoting=csv.QUOTE_NONE, **options
-            ) as pieces:
+            with (
+                open_regular(file) as raw,
+                pandas.read_csv(
+                    io.BufferedReader(Bounded(raw, file), 2**18),
+                    usecols=list(layout.columns),
+                    dtype=types,
+                    chunksize=_PIECE,
+                    quoting=csv.QUOTE_NONE,
+                    **options,
+                ) as pieces,
+            ):
                 while True:
                     with np.errstate(invalid="ignore", over="ignore"):  # pandas casts before it checks
                         piece = next(pieces, None)
@@ -259,10 +270,10 @@ def _complain(file: Path, layout: _Layout) -> None:
 
 
 def _text(file: Path, encoding: str = "utf-8") -> Iterator[str]:
-    if not file.is_file():
+    if not file.exists():
         raise ValueError(f"path must be a folder with {file.name}; there is none at {file}")
-    with open(file, encoding=encoding, errors="replace") as lines:
-        for line in lines:
+    with open_regular(file) as raw:
+        for line in io.TextIOWrapper(io.BufferedReader(Bounded(raw, file)), encoding, errors="replace"):
             yield line.rstrip("\r\n")
 
 

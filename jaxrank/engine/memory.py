@@ -87,6 +87,11 @@ def fits_surely(task: Task, limit: float) -> bool:
             f"need {gigabytes(curves)} and {gigabytes(room)} may be used: take fewer records, metrics, seeds or "
             "instances"
         )
+    if (lane := size(task.lane_shapes(1))) > limit:
+        raise ValueError(
+            f"a lane must fit in memory; one of {type(task.policy).__name__} needs {gigabytes(lane)} and "
+            f"{gigabytes(limit)} may be used: take fewer items, or allow more by max_memory"
+        )
     return _SURELY * size(task.lane_shapes(task.num_lanes)) + curves <= limit
 
 

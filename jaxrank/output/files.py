@@ -101,10 +101,8 @@ def write_bytes(path: Name, *pieces: Bytes) -> None:
         remove_left_over(path.parent, path.name)
         handle = disk.create(temporary)
         try:
-            for piece in pieces:
-                view = memoryview(piece).cast("B")
-                for start in range(0, len(view), _PIECE):
-                    disk.write(handle, view[start : start + _PIECE])
+            for piece in _joined(pieces):
+                disk.write(handle, piece)
             disk.sync(handle)
         finally:
             os.close(handle)
@@ -117,6 +115,21 @@ def write_bytes(path: Name, *pieces: Bytes) -> None:
         if isinstance(error, OSError):
             raise UnwritableError(f"path must be writable; cannot write {path}: {reason(error)}") from None
         raise
+
+
+def _joined(pieces: Iterable[Bytes]) -> Iterator[Bytes]:
+    """The same bytes in pieces of at most 1 MB, small ones joined."""
+    small = bytearray()
+    for piece in pieces:
+        view = memoryview(piece).cast("B")
+        if len(small) + len(view) > _PIECE:
+            yield small
+            small = bytearray()
+            while len(view) > _PIECE:
+                yield view[:_PIECE]
+                view = view[_PIECE:]
+        small += view
+    yield small
 
 
 def write_text(path: Name, text: str) -> None:
@@ -165,12 +178,9 @@ def write_json(path: Name, content: dict[str, Any]) -> None:
 
 def read_json(path: Name) -> tuple[dict[str, Any], bool]:
     """The content of a JSON object, and whether it is sealed; a ValueError if it is, and its seal does not fit."""
-    with open_regular(path) as file:
-        refuse_beyond("JAXRANK_MAX_JSON_BYTES", f"the size of {path}", os.fstat(file.fileno()).st_size, " bytes")
-        text = file.read()
     try:
-        content = json.loads(text)
-    except (ValueError, RecursionError):
+        content = json.loads(read_small(path))
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError("it is not JSON") from None
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")
@@ -178,6 +188,13 @@ def read_json(path: Name) -> tuple[dict[str, Any], bool]:
     if seal is not None and seal != _digest(content):
         raise ValueError("it is damaged, or was edited; its checksum does not match")
     return content, seal is not None
+
+
+def read_small(path: Name) -> str:
+    """The text of a JSON or TOML file; a ValueError if it is too large to be one, an OSError if it cannot be read."""
+    with open_regular(path) as file:
+        refuse_beyond("JAXRANK_MAX_JSON_BYTES", f"the size of {path}", os.fstat(file.fileno()).st_size, " bytes")
+        return file.read().decode()
 
 
 def _digest(content: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxrank.core.checks import choice
 from jaxrank.output.files import write_bytes
-from jaxrank.output.results import describe_error, mean_and_error, named_dim
+from jaxrank.output.results import REPEATED, describe_error, mean_and_error, named_dim
 from jaxrank.output.results import per_step as per_step_means
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ _LABELS = {
     "regret": "Regret",
     "reward": "Reward",
     "violations": "Safety violations",
+    "fixed_regret": "Regret against the best fixed list",
     "misordered": "Misordered pairs",
     "clicks": "Clicks",
     "coverage": "Topic coverage",
@@ -104,8 +105,7 @@ def plot_result(
 ) -> None:
     """Writes a picture of a run: a panel for each click model or each user that has a name, or one of all instances."""
     _check_metric(result, metric)
-    dim = named_dim(result)
-    parts = {"": result} if dim is None else {str(name): result.sel({dim: name}) for name in result[dim].values}
+    parts = parts_of(result)
     figure, axes = panels(len(parts))
     if len(parts) == 1:
         plot_curves(result, metric, ax=axes[0], path=path, per_step=per_step, log=log, title=next(iter(parts)))
@@ -130,21 +130,14 @@ def draw_curves(
     """The lines of ``plot_curves`` without a legend; returns its entries. ``looks`` are those of ``styles``."""
     curves = per_step_means(result[metric]) if per_step else result[metric]
     mean, error = mean_and_error(curves)
-    line_dims = [dim for dim in mean.dims if dim != "step"]
-    lines = {}
-    for index in np.ndindex(*(mean.sizes[dim] for dim in line_dims)):
-        chosen = dict(zip(line_dims, index, strict=True))
-        line, band = mean.isel(chosen), error.isel(chosen)
-        label = ", ".join(_describe(dim, line[dim].values) for dim in line_dims)
-        lines[label or result.attrs["policy"].partition("(")[0]] = (line, band)
+    lines, bands = lines_of(result, mean), lines_of(result, error)
     looks = styles(lines) if looks is None else looks
     entries: Entries = {}
-    for label, (line, band) in lines.items():
-        entries[label] = draw_line(ax, line["step"], line, band, label=label, **looks[label])
+    for label, line in lines.items():
+        entries[label] = draw_line(ax, line["step"], line, bands[label], label=label, **looks[label])
     if bool(np.isfinite(error).any()):
         entries |= band_entry(describe_error(curves))
-    name = _LABELS.get(metric, metric.upper())
-    ax.set(xlabel="Step", ylabel=f"{name} per step" if per_step else name, title=title)
+    ax.set(xlabel="Step", ylabel=label_of(metric, per_step), title=title)
     if log:
         ax.set_xscale("log")
         log_scale(ax, mean)
@@ -153,6 +146,28 @@ def draw_curves(
         plain_ticks(ax.xaxis)
         _scale_from_zero(ax, mean, error)
     return entries
+
+
+def lines_of(result: "xarray.Dataset", curve: "xarray.DataArray") -> dict[str, "xarray.DataArray"]:
+    """The lines of a picture by their labels: a curve of ``result`` for each policy and each swept setting."""
+    line_dims = [dim for dim in curve.dims if dim not in (*REPEATED, "step")]
+    lines = {}
+    for index in np.ndindex(*(curve.sizes[dim] for dim in line_dims)):
+        line = curve.isel(dict(zip(line_dims, index, strict=True)))
+        label = ", ".join(_describe(dim, line[dim].values) for dim in line_dims)
+        lines[label or result.attrs["policy"].partition("(")[0]] = line
+    return lines
+
+
+def parts_of(result: "xarray.Dataset") -> dict[str, "xarray.Dataset"]:
+    """The panels of a picture by their titles: one for each click model or each user that has a name, or one of all."""
+    dim = named_dim(result)
+    return {"": result} if dim is None else {str(name): result.sel({dim: name}) for name in result[dim].values}
+
+
+def label_of(metric: str, per_step: bool = False) -> str:
+    """What an axis says of a metric."""
+    return _LABELS.get(metric, metric.upper()) + (" per step" if per_step else "")
 
 
 def draw_line(ax: "Axes", x: Any, mean: Any, error: Any, **style: Any) -> "Artist":

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ from jaxrank.output.tables import counted
 
 if TYPE_CHECKING:
     import xarray
+
+REPEATED = ("query", "user", "seed")  # the dimensions that means are taken over
 
 
 def from_curves(
@@ -66,6 +69,8 @@ def from_curves(
         "num_steps": num_steps,
         "jaxrank_version": __version__,
         "jax_version": jax.__version__,
+        "machine": f"{platform.machine()} {platform.system()}, {os.cpu_count()} cores",
+        "python_version": platform.python_version(),
         "devices": ", ".join(sorted(f"{d.platform}:{d.id} {d.device_kind}" for d in jax.devices())),
         "way": way,
         "wall_time_seconds": seconds + compile_seconds,
@@ -122,7 +127,7 @@ def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
     _require_curve(curve)
     if _instance_dims(curve) and "seed" in curve.dims:
         curve = curve.mean("seed")
-    over = [dim for dim in ("query", "user", "seed") if dim in curve.dims]
+    over = [dim for dim in REPEATED if dim in curve.dims]
     count = int(np.prod([curve.sizes[dim] for dim in over]))
     spread = curve.std(over, ddof=1) if count > 1 else curve.mean(over) * np.nan
     return curve.mean(over), spread / np.sqrt(count)

@@ -5,43 +5,59 @@ from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanki
 from jaxrank.policies.batchrank import BatchRank
 from jaxrank.policies.bubblerank import BubbleRank
 from jaxrank.policies.cascade import DCMKLUCB, CascadeKLUCB, CascadeTS, CascadeUCB1
+from jaxrank.policies.delayed import Delayed
 from jaxrank.policies.dueling import DBGD, MGD
+from jaxrank.policies.forgetting_cascade import CascadeDUCB, CascadeSWUCB
+from jaxrank.policies.glrt_cascade import GLRTCascadeKLUCB, GLRTCascadeUCB
+from jaxrank.policies.grab import GRAB
 from jaxrank.policies.linear_cascade import CascadeHybrid, CascadeLinTS, CascadeLinUCB, CascadeLSB
 from jaxrank.policies.pairrank import PairRank
+from jaxrank.policies.pbmhb import PBMHB
 from jaxrank.policies.pdgd import PDGD
 from jaxrank.policies.position_based import PBMPIE, PBMTS, PBMUCB
 from jaxrank.policies.ranked import RankedExp3, RankedKLUCB, RankedUCB1
 from jaxrank.policies.ranknet import EpsilonGreedy, FixedRanker, SGDRankNet
+from jaxrank.policies.recurrank import RecurRank
 from jaxrank.policies.toprank import TopRank
+from jaxrank.policies.unirank import UniRank
 
 __all__ = [
     "DBGD",
     "DCMKLUCB",
+    "GRAB",
     "MGD",
+    "PBMHB",
     "PBMPIE",
     "PBMTS",
     "PBMUCB",
     "PDGD",
     "BatchRank",
     "BubbleRank",
+    "CascadeDUCB",
     "CascadeHybrid",
     "CascadeKLUCB",
     "CascadeLSB",
     "CascadeLinTS",
     "CascadeLinUCB",
+    "CascadeSWUCB",
     "CascadeTS",
     "CascadeUCB1",
+    "Delayed",
     "EpsilonGreedy",
     "FixedRanker",
+    "GLRTCascadeKLUCB",
+    "GLRTCascadeUCB",
     "OracleRanking",
     "PairRank",
     "RandomRanking",
     "RankedExp3",
     "RankedKLUCB",
     "RankedUCB1",
+    "RecurRank",
     "SGDRankNet",
     "StaticRanking",
     "TopRank",
+    "UniRank",
 ]
 
 register("static", StaticRanking)
@@ -54,12 +70,20 @@ register("cascade_klucb", CascadeKLUCB)
 register("cascade_ucb1", CascadeUCB1)
 register("cascade_ts", CascadeTS)
 register("dcm_klucb", DCMKLUCB)
+register("cascade_ducb", CascadeDUCB)
+register("cascade_swucb", CascadeSWUCB)
+register("glrt_cascade_ucb", GLRTCascadeUCB)
+register("glrt_cascade_klucb", GLRTCascadeKLUCB)
 register("ranked_exp3", RankedExp3)
 register("ranked_ucb1", RankedUCB1)
 register("ranked_klucb", RankedKLUCB)
 register("pbm_ucb", PBMUCB)
 register("pbm_ts", PBMTS)
 register("pbm_pie", PBMPIE)
+register("pb_mhb", PBMHB)
+register("grab", GRAB)
+register("unirank", UniRank)
+register("recurrank", RecurRank)
 register("cascade_lin_ucb", CascadeLinUCB)
 register("cascade_lin_ts", CascadeLinTS)
 register("cascade_lsb", CascadeLSB)

@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxrank.core.numerics import CompensatedSum
 from jaxrank.core.types import Array
 from jaxrank.policies._window import put_rows, take_rows
 
@@ -44,8 +45,10 @@ class PairwiseEstimate(NamedTuple):
 
     theta: Array  # float[d], θ̂
     m: Array  # float[d, d], M
+    m_error: Array  # float[d, d], the excess of m over M, so that m still grows after 2²⁴ steps
     m_inverse: Array  # float[d, d], M⁻¹
     log_det: Array  # float[], log(det M / det λI)
+    log_det_error: Array  # float[], its excess, without which it would stop to grow after some 10⁶ steps
     anchor: Array  # float[d], the θ of the anchor
     gradient: Array  # float[d], of the losses at the anchor, over the pairs up to it
     hessian: Array  # float[d, d], likewise
@@ -71,8 +74,10 @@ def initial_estimate(num_features: int, num_pairs: int, window: int, regularizat
     return PairwiseEstimate(
         theta=jnp.zeros(d),
         m=regularization * eye,
+        m_error=jnp.zeros((d, d)),
         m_inverse=eye / regularization,
         log_det=jnp.zeros(()),
+        log_det_error=jnp.zeros(()),
         anchor=jnp.zeros(d),
         gradient=jnp.zeros(d),
         hessian=jnp.zeros((d, d)),
@@ -163,7 +168,11 @@ def _add_to_window(estimate: PairwiseEstimate, pairs: Array, step: Array) -> Pai
 def _add_to_m(estimate: PairwiseEstimate, pairs: Array) -> PairwiseEstimate:
     """Line 10."""
     m_inverse, growth = _add_rows(estimate.m_inverse, pairs)
-    return estimate._replace(m=estimate.m + pairs.T @ pairs, m_inverse=m_inverse, log_det=estimate.log_det + growth)
+    m = CompensatedSum(estimate.m, estimate.m_error).add(pairs.T @ pairs)
+    log_det = CompensatedSum(estimate.log_det, estimate.log_det_error).add(growth)
+    return estimate._replace(
+        m=m.total, m_error=m.error, m_inverse=m_inverse, log_det=log_det.total, log_det_error=log_det.error
+    )
 
 
 def _add_to_recent(estimate: PairwiseEstimate, pairs: Array, step: Array) -> PairwiseEstimate:
@@ -325,12 +334,12 @@ def _add_rows(inverse: Array, rows: Array) -> tuple[Array, Array]:
     """
     spread = (inverse @ rows.T).T  # [n, d]
     steps: list[Array] = []
-    grown: list[Array] = []
+    gains: list[Array] = []
     for k in range(rows.shape[0]):
         v = spread[k]
         for u in steps:
             v = v - jnp.dot(u, rows[k]) * u
-        grown.append(1 + jnp.dot(v, rows[k]))
-        steps.append(v / jnp.sqrt(grown[-1]))
+        gains.append(jnp.dot(v, rows[k]))
+        steps.append(v / jnp.sqrt(1 + gains[-1]))
     vectors = jnp.stack(steps)
-    return inverse - vectors.T @ vectors, jnp.sum(jnp.log(jnp.stack(grown)))
+    return inverse - vectors.T @ vectors, jnp.sum(jnp.log1p(jnp.stack(gains)))

@@ -54,9 +54,13 @@ class _CascadingBandit:
         return top_items(self._index(state, query.step), query.list_size, words)
 
     def update(self, key: Key, state: CascadeState, query: Query, ranking: Array, clicks: Array) -> CascadeState:
-        seen = jnp.where(_observed(clicks, self.feedback), 1 + clicks.astype(jnp.int32), 0)
-        seen = by_item(ranking, lane_vector(seen), query.num_items)  # 0 if not observed, 1 if observed, 2 if clicked
+        seen = self._seen(query, ranking, clicks)
         return CascadeState(observed=state.observed + (seen > 0), clicks=state.clicks + (seen == 2))
+
+    def _seen(self, query: Query, ranking: Array, clicks: Array) -> Array:
+        """int32[L]: 0 for an item that was not observed, 1 if it was observed, 2 if it was clicked too."""
+        seen = jnp.where(_observed(clicks, self.feedback), 1 + clicks.astype(jnp.int32), 0)
+        return by_item(ranking, lane_vector(seen), query.num_items)
 
     def statistics(self, state: CascadeState) -> dict[str, Array]:
         """T_e and the clicks in these observations, for probes and tests."""

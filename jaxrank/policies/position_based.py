@@ -3,6 +3,9 @@
 Item k was shown N_{k,l} times at position l and clicked S_{k,l} times there; S_k and N_k are the sums over l, and
 Ñ_k = Σ_l χ_l·N_{k,l} is the expected number of times it was examined. Then S_k/Ñ_k estimates its attraction θ_k.
 
+All three are TOLD χ, which users of a real system do not reveal: by the environment, or by their field ``examination``.
+PBMHB, GRAB and UniRank learn without it; ``jaxrank reproduce unknown-examination`` compares them, also with a wrong χ.
+
 Where the paper leaves a choice:
 
 - The paper numbers positions by examination, highest first. Fitted χ need not decrease with the position, so here the
@@ -87,7 +90,7 @@ class _Optimistic(_PositionBased):
 
 @pytree
 class PBMUCB(_Optimistic):
-    """PBM-UCB: an upper confidence bound on the attraction, around S_k/Ñ_k.
+    """PBM-UCB: an upper confidence bound on the attraction, around S_k/Ñ_k; it knows the examination χ.
 
     U_k(t) = S_k/Ñ_k + sqrt(N_k/Ñ_k)·sqrt(δ_t / (2·Ñ_k)) with δ_t = (1 + ε)·log t.
 
@@ -112,7 +115,9 @@ class PBMUCB(_Optimistic):
 
 @pytree
 class PBMPIE(_Optimistic):
-    """PBM-PIE: shows the leaders, and explores items that may be better than the last leader at the last position.
+    """PBM-PIE: shows the leaders, and explores others at the last position; it knows the examination χ.
+
+    Explored are items that may be better than the last leader.
 
     The leaders are the K items of the highest S_k/Ñ_k, and c is the S_k/Ñ_k of the last of them. The candidates are the
     other items with U_k(t) ≥ c. If there are any, a random one takes the last position with probability 1/2. Here
@@ -153,7 +158,7 @@ class PBMPIE(_Optimistic):
 
 @pytree
 class PBMTS(_PositionBased):
-    """PBM-TS: Thompson sampling from the posterior under a uniform prior.
+    """PBM-TS: Thompson sampling from the posterior under a uniform prior; it knows the examination χ.
 
     p(θ_k) ∝ Π_l θ_k^S_{k,l}·(1 − χ_l·θ_k)^(N_{k,l} − S_{k,l}) on [0, 1], by inverse CDF (``core/samplers.py``).
 

@@ -29,18 +29,22 @@ Such a name imports the file or module: running a sweep file runs the code that 
 import dataclasses
 import hashlib
 import itertools
+import math
 import os
 import re
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, did_you_mean, integer, renamed
+from jaxrank.core.limits import refuse_beyond
 from jaxrank.core.types import Policy
 from jaxrank.engine.request import Request, command_default, flags
 from jaxrank.engine.task import Task, prepare
+from jaxrank.output.files import read_small
 from jaxrank.studies import worlds
 
 # The options that hold for all runs of a sweep: those of a request, except those about the machine. Steps and metrics
@@ -77,6 +81,7 @@ class Cell:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
+    file: Path
     out: Path
     cells: tuple[Cell, ...]
 
@@ -84,20 +89,24 @@ class Sweep:
 def read_sweep(path: str | os.PathLike[str]) -> Sweep:
     """Reads a sweep's file; a ValueError names the key, its value and what is allowed."""
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise ValueError(f"config must be a TOML file; there is none at {path}")
     try:
-        config = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError, OSError) as error:
+        text = read_small(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path}: cannot be read: {str(error)!r:.120}") from None
+    try:
+        config = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not a TOML file: {str(error)!r:.120}") from None
     try:
-        return _sweep(config)
+        return _sweep(path, config)
     except (ValueError, MemoryError, OverflowError) as error:
         message = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), str(error))
         raise ValueError(f"{path}: {message[:350] or 'needs more memory than there is'}") from None
 
 
-def _sweep(config: Mapping[str, Any]) -> Sweep:
+def _sweep(path: Path, config: Mapping[str, Any]) -> Sweep:
     _known("", config, ("out", *_OPTIONS, "policy", "environment"))
     out = _typed("out", config.get("out", "results/sweep"), str)
     given = {key: field.metadata["check"](key, config[key]) for key, field in _OPTIONS.items() if key in config}
@@ -107,13 +116,14 @@ def _sweep(config: Mapping[str, Any]) -> Sweep:
     environments = [chosen for table in _tables(config, "environment", [{}]) for chosen in _alternatives(table)]
     wheres = [_text(chosen) or "click" for chosen in environments]
     _distinct("environment", wheres)
+    refuse_beyond("JAXRANK_MAX_CELLS", "cells (policies × environments)", len(policies) * len(environments))
     cells = []
     for where, chosen in zip(wheres, environments, strict=True):
         world = _world(where, chosen, {label: policy for label, policy, *_ in policies})
         for label, policy, settings, description in policies:
             cells.append(_cell(where, chosen, world, label, policy, settings, description, given))
     _distinct("the names of results files", [cell.file for cell in cells])
-    return Sweep(Path(out), tuple(cells))
+    return Sweep(path, Path(out), tuple(cells))
 
 
 def _cell(
@@ -131,7 +141,7 @@ def _cell(
     configuration = {"policy": description, "environment": chosen, **asked, "metrics": list(asked["metrics"])}
     for cls, digest in own_code.code_of((policy, world.environment)).items():
         configuration[f"code of {cls}"] = digest
-    cell = Cell(f"{where}, {label}", where, label, settings, policy, world, options, configuration)
+    cell = Cell(f"{where}, {label}", where, label, settings, world.delayed(policy), world, options, configuration)
     try:
         with renamed({field.name: key for key, field in _OPTIONS.items()}):
             cell.task()
@@ -152,12 +162,13 @@ def _policies(table: dict[str, Any]) -> list[tuple[str, Policy, tuple[dict[str, 
     if dataclasses.is_dataclass(factory):
         fields = {field.name: field for field in dataclasses.fields(factory) if field.init}
         _known(f"policy {name}: ", {**fixed, **grid}, tuple(fields))
+    registry.refuse_objects(name, [*fixed, *grid])
     numbers = {key: values for key, values in grid.items() if key in fields and fields[key].metadata.get("ndim") == 0}
-    settings = tuple(_product(numbers))
+    settings = tuple(_product(numbers, "JAXRANK_MAX_SETTINGS"))
     made = []
     for switches in _product({key: values for key, values in grid.items() if key not in numbers}):
         columns: dict[str, Any] = {key: [setting[key] for setting in settings] for key in numbers}
-        policy = registry.make(name, **fixed, **switches, **columns)
+        policy = registry.make_of(name, "policy", {**fixed, **switches, **columns})
         description = {"name": name, **fixed, **switches, **({"grid": columns} if columns else {})}
         made.append((_text({"name": name, **fixed, **switches}), policy, settings, description))
     return made
@@ -179,7 +190,8 @@ def _world(where: str, chosen: dict[str, Any], policies: dict[str, Policy]) -> w
 def _world_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options of a world of jaxrank's own, checked."""
     _known(f"environment {name}: ", options, worlds.OPTIONS[name])
-    types = {"data": str, "click_model": str, "trade_off": (int, float), "user": list}
+    types: dict[str, Any] = {"data": str, "click_model": str, "trade_off": (int, float), "user": list}
+    types |= {"change": str, "delay": (int, str), "corrupt": (int, float, str)}
     for key, value in options.items():
         if key in types:
             _typed(f"environment.{key}", value, types[key])
@@ -208,7 +220,11 @@ def _parted(name: str, table: dict[str, Any]) -> tuple[dict[str, Any], dict[str,
     return fixed, grid
 
 
-def _product(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+def _product(grid: Mapping[str, Sequence[Any]], most: str = "JAXRANK_MAX_CELLS") -> list[dict[str, Any]]:
+    """All combinations, as many as the limit ``most`` allows."""
+    refuse_beyond(
+        most, f"the combinations of {', '.join(f'grid.{key}' for key in grid)}", math.prod(map(len, grid.values()))
+    )
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
 
 
@@ -229,13 +245,14 @@ def _known(prefix: str, table: Mapping[str, Any], allowed: Sequence[str]) -> Non
 def _typed(key: str, value: Any, wanted: Any) -> Any:
     if not isinstance(value, wanted) or (isinstance(value, bool) and wanted is not bool):
         words = {str: "text", list: "a list", dict: "a table", (int, float): "a number"}
+        words |= {(int, str): "a number or text", (int, float, str): "a number or text"}
         raise ValueError(f"{key} must be {words[wanted]}; got {value!r:.60}")
     return value
 
 
 def _distinct(what: str, names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
+    for name, count in Counter(names).items():
+        if count > 1:
             raise ValueError(f"{what} must not repeat; got {name:.60} twice")
 
 

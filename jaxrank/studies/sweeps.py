@@ -1,8 +1,8 @@
 """Sweeps: every cell of a TOML file, once, in one folder, however often it is interrupted.
 
 The folder has a results file of each finished cell, manifest.json (every cell, its state, its file, its configuration),
-summary.md and a picture of each metric. A finished cell is not run again, and is refused if its configuration has
-changed since; an interrupted cell continues from its checkpoint; a failed cell is tried again.
+summary.md, a picture of each metric, and report.html. A finished cell is not run again, and is refused if its
+configuration has changed since; an interrupted cell continues from its checkpoint; a failed cell is tried again.
 """
 
 import json
@@ -27,7 +27,6 @@ from jaxrank.output import results
 from jaxrank.output.files import (
     UnwritableError,
     locked,
-    read_json,
     refuse_links,
     remove,
     remove_folder,
@@ -35,15 +34,15 @@ from jaxrank.output.files import (
     write_json,
     write_text,
 )
+from jaxrank.output.page import write_page
 from jaxrank.output.plotting import FORMATS, Entries, draw_curves, legend_below, panels, save_picture, styles
 from jaxrank.output.report import spared
 from jaxrank.output.tables import markdown, plus_minus
+from jaxrank.studies.folders import MANIFEST, REPORT, by_policy, settings_of, stored_manifest, sweep_content
 from jaxrank.studies.sweep_files import DEFAULTS, FILE_NAME, Cell, Sweep, read_sweep
 
 if TYPE_CHECKING:
     import xarray
-
-_MANIFEST = "manifest.json"
 
 
 class SweepReport(NamedTuple):
@@ -64,6 +63,7 @@ def sweep(
     checkpoint_every: float | str = Request.checkpoint_every,
     overwrite: bool = False,
     format: str = "png",
+    report: bool = True,
 ) -> SweepReport:
     """Runs all cells of ``config`` that have not finished yet.
 
@@ -76,6 +76,7 @@ def sweep(
       overwrite: remove what an earlier sweep has left in the folder, and run all cells again. Without it, finished
         cells stay as they are, and files that are not those of a sweep are never replaced.
       format: of the pictures, "png", "pdf" or "svg".
+      report: write report.html, too.
     """
     choice("format", format, FORMATS)
     planned = read_sweep(config)
@@ -115,6 +116,9 @@ def sweep(
                 print(f"{title}: {said}", file=sys.stderr, flush=True)
         remove_folder(folder / "checkpoints")  # it stays if cells that failed have left some
         table = _summary(planned, folder, manifest, format)
+        if switch("report", report):
+            with spared("the report"):
+                write_page(folder / REPORT, sweep_content(folder))
     errors = {name: entry["error"] for name, entry in manifest["cells"].items() if entry["state"] == "failed"}
     return SweepReport(folder, table, errors, skipped)
 
@@ -170,7 +174,7 @@ def _checkpoints(folder: Path, file: str) -> Path:
 
 def _files(cells: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
     """The names of all files that a sweep writes but its manifest, for cells of these (file, metrics)."""
-    names = {"summary.md": None}
+    names = {"summary.md": None, REPORT: None}
     for file, metrics in cells:
         names |= dict.fromkeys([file, *(f"{metric}.{kind}" for metric in metrics for kind in FORMATS)])
     return list(names)
@@ -178,7 +182,7 @@ def _files(cells: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
 
 def _old_files(folder: Path) -> list[str]:
     """The names of the files that the sweeps of the manifest in ``folder`` write."""
-    cells = _stored(folder)["cells"].values()
+    cells = stored_manifest(folder)["cells"].values()
     names = _files((cell["file"], cell["configuration"]["metrics"]) for cell in cells) if cells else []
     return [name for name in names if FILE_NAME.fullmatch(name)]
 
@@ -198,43 +202,21 @@ def _remove_old(folder: Path) -> None:
     for name in _old_files(folder):
         remove(folder / name)
         remove_tree(_checkpoints(folder, name))
-    remove(folder / _MANIFEST)
-
-
-def _stored(folder: Path) -> dict[str, Any]:
-    """The manifest in ``folder``; without cells if there is none."""
-    path = folder / _MANIFEST
-    if not path.exists():
-        return {"cells": {}}
-    try:
-        manifest, sealed = read_json(path)
-        if set(manifest) != {"jaxrank", "jax", "cells"}:
-            raise ValueError("it has other members")
-        for entry in manifest["cells"].values():
-            metrics = entry["configuration"]["metrics"]
-            if not all(isinstance(text, str) for text in (entry["state"], entry["file"], *metrics)):
-                raise ValueError("a cell has no text where it must")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        why = str(error) if isinstance(error, ValueError) else "a cell lacks something"
-        raise ValueError(f"{path}: not a manifest of a sweep: {why}; remove it, or choose another folder") from None
-    if not sealed:
-        warnings.warn(
-            f"{path} is of jaxrank 0.1.0, and has no checksum to tell damage by", RuntimeWarning, stacklevel=2
-        )
-    return manifest
+    remove(folder / MANIFEST)
 
 
 def _manifest(folder: Path, planned: Sweep) -> dict[str, Any]:
     """The manifest of the folder, with the cells of ``planned``; cells that are no longer planned stay as they are."""
-    manifest = _stored(folder)
+    manifest = stored_manifest(folder)
     for cell in planned.cells:
         before = manifest["cells"].get(cell.name)
         if before and before["state"] == "done":
             _refuse_changed(folder, cell, before["configuration"])
-    manifest |= {"jaxrank": __version__, "jax": jax.__version__}
+    manifest |= {"jaxrank": __version__, "jax": jax.__version__, "command": f"jaxrank sweep {planned.file}"}
     for cell in planned.cells:
         entry = manifest["cells"].setdefault(cell.name, {"state": "waiting", "error": None})
-        entry |= {"file": cell.file, "configuration": json.loads(json.dumps(cell.configuration))}
+        entry |= {"file": cell.file, "where": cell.where, "label": cell.label}
+        entry |= {"configuration": json.loads(json.dumps(cell.configuration))}
         if entry["state"] == "done":
             try:
                 results.load(folder / cell.file)
@@ -255,7 +237,7 @@ def _refuse_changed(folder: Path, cell: Cell, before: dict[str, Any]) -> None:
 
 
 def _write_manifest(folder: Path, manifest: dict[str, Any]) -> None:
-    write_json(folder / _MANIFEST, manifest)
+    write_json(folder / MANIFEST, manifest)
 
 
 def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any], format: str) -> str:
@@ -267,7 +249,7 @@ def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any], format: str
         if entry["state"] != "done":
             rows.append([cell.where, cell.label, f"{entry['state']}: {entry['error']}".replace("|", "/")])
             continue
-        result = _by_policy(cell, results.load(folder / cell.file))
+        result = by_policy(cell.label, settings_of(cell.configuration), results.load(folder / cell.file))
         finished.setdefault(cell.where, []).append(result)
         metrics += [str(name) for name in result.data_vars if name not in metrics]
         for policy in result["policy"].values:
@@ -280,15 +262,6 @@ def _summary(planned: Sweep, folder: Path, manifest: dict[str, Any], format: str
         with spared(f"the picture of {metric}"):
             _picture(finished, metric, folder / f"{metric}.{format}")
     return table
-
-
-def _by_policy(cell: Cell, result: "xarray.Dataset") -> "xarray.Dataset":
-    """With a ``policy`` dimension, an entry for each setting."""
-    if cell.settings == ({},):
-        return result.expand_dims(policy=[cell.label])
-    swept = next(iter(result.data_vars.values())).dims[0]
-    labels = [f"{cell.label} {' '.join(f'{key}={value}' for key, value in s.items())}" for s in cell.settings]
-    return result.drop_vars(list(cell.settings[0])).rename_dims({swept: "policy"}).assign_coords(policy=labels)
 
 
 def _final(result: "xarray.Dataset", metric: Any, policy: Any) -> str:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from jaxrank.click_models import graded_user
 from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer, renamed
+from jaxrank.core.limits import refuse_beyond
 from jaxrank.core.pytrees import num_instances, take_instances
 from jaxrank.core.types import Environment, Policy, learns_ranker
 from jaxrank.datasets import (
@@ -25,9 +26,10 @@ from jaxrank.datasets import (
     yahoo_music,
     yandex,
 )
-from jaxrank.environments import ClickBandit, QueryStream
+from jaxrank.environments import Changing, ClickBandit, Corrupted, QueryStream, change
 from jaxrank.learning.probes import OfflineNDCG
 from jaxrank.output.tables import counted
+from jaxrank.policies import Delayed
 from jaxrank.policies.baselines import OracleRanking, RandomRanking, StaticRanking
 from jaxrank.policies.linear_cascade import LinearCascade
 
@@ -37,20 +39,24 @@ POLICIES = {  # the default policies of each world
     "letor": ("pairrank", "pdgd"),
 }
 OPTIONS = {  # the options of each world
-    "click": ("data", "queries", "items", "list_size", "click_model", "top"),
-    "topics": ("data", "queries", "items", "list_size", "trade_off"),
-    "letor": ("data", "queries", "list_size", "user", "grades"),
+    "click": ("data", "queries", "items", "list_size", "click_model", "top", "change", "delay", "corrupt"),
+    "topics": ("data", "queries", "items", "list_size", "trade_off", "delay", "corrupt"),
+    "letor": ("data", "queries", "list_size", "user", "grades", "delay", "corrupt"),
 }
+_OF_CHANGE = ("every", "random", "at", "drift", "worlds", "keep", "seed")
+_OF_CORRUPTION = ("fraction", "budget", "target")
 
 _TYPED = {
     "path": "--data",
     "model": "--click-model",
     "click_model": "--click-model",
     "a graded user": "--user",
+    "num_items": "--items",
+    "num_users": "--queries",
 } | {  # what messages say, what was typed
     f"{prefix}{option}": f"--{option.replace('_', '-')}"
     for prefix in ("", "ClickBandit.", "TopicBandit.", "QueryStream.")
-    for option in ("list_size", "top", "trade_off", "num_items", "num_users")
+    for option in ("list_size", "top", "trade_off")
 }
 
 
@@ -63,6 +69,11 @@ class World(NamedTuple):
     probes: dict[str, Any]  # what can be measured besides the environment's metrics
     num_steps: int
     names: tuple[str, ...] = ()  # of the instances, if they have any
+    delay: dict[str, Any] | None = None  # of the clicks: the options of ``Delayed``
+
+    def delayed(self, policy: Policy) -> Policy:
+        """The policy as it learns here: from delayed clicks if the world has a delay."""
+        return Delayed(policy, **self.delay) if self.delay else policy
 
     def measured(self, names: Sequence[str] | None) -> dict[str, Any]:
         """The ``metrics`` and ``probes`` of a request for these names, or for the world's own if None."""
@@ -101,8 +112,19 @@ def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> Wor
       options: those of ``OPTIONS[name]``, or the fields of another environment.
     """
     given = {option: value for option, value in options.items() if value is not None}
-    if name not in OPTIONS:
-        return _other(name, given)
+    delay, corrupt = given.pop("delay", None), given.pop("corrupt", None)
+    world = _named(name, policies, given) if name in OPTIONS else _other(name, given)
+    if corrupt is not None:
+        with renamed({f"Corrupted.{key}": f"--corrupt {key}" for key in _OF_CORRUPTION}):
+            environment = Corrupted(world.environment, **_corruption(str(corrupt)))
+        world = world._replace(environment=environment, summary=f"{world.summary}, corrupted by {corrupt}")
+    if delay is not None and (options_of_delay := _delay(str(delay)))["delay"] > 0:
+        world = world._replace(delay=options_of_delay, summary=f"{world.summary}, clicks delayed by {delay}")
+    return world
+
+
+def _named(name: str, policies: Mapping[str, Policy], given: dict[str, Any]) -> World:
+    """A world of jaxrank's own, before its clicks are delayed or corrupted."""
     for option, value in given.items():
         if option not in OPTIONS[name]:
             worlds = " or ".join(world for world, known in OPTIONS.items() if option in known)
@@ -114,10 +136,55 @@ def make_world(name: str, policies: Mapping[str, Policy], **options: Any) -> Wor
         made_for = _made_for(policy)
         if made_for != "any" and made_for != name and not (made_for == "click" and name == "topics"):
             raise ValueError(f"--policy {label} needs --world {made_for}; got --world {name}")
+    if "list_size" in given:
+        refuse_beyond("JAXRANK_MAX_LIST_SIZE", "--list-size", given["list_size"])
     with renamed(_TYPED):
         if name == "letor":
             return _letor(policies, **given)
         return _topics(**given) if name == "topics" else _click(**given)
+
+
+def _delay(text: str) -> dict[str, Any]:
+    """100, fixed:100 or geometric:100 as options of ``Delayed``."""
+    kind, _, steps = text.rpartition(":")
+    kind = choice("--delay", kind or "fixed", ("fixed", "geometric"))
+    return {"kind": kind, "delay": integer("--delay", _number("--delay", steps), 0)}
+
+
+def _corruption(text: str) -> dict[str, Any]:
+    """0.01, or fraction=0.01,budget=100,target=best, as options of ``Corrupted``."""
+    given = _pairs("--corrupt", text if "=" in text.split(",")[0] else f"fraction={text}", _OF_CORRUPTION)
+    return {key: value if key == "target" else _number(f"--corrupt {key}", value) for key, value in given.items()}
+
+
+def _change(environment: ClickBandit, text: str) -> Changing:
+    """every=50000, random=50000, drift=50000 or at=1000/5000, and worlds, keep and seed, for ``change``."""
+    given = _pairs("--change", text, _OF_CHANGE)
+    numbers: dict[str, Any] = {
+        key: [integer("--change at", _number("--change at", step)) for step in value.split("/")]
+        if key == "at"
+        else integer(f"--change {key}", _number(f"--change {key}", value), 0)
+        for key, value in given.items()
+    }
+    known = {key: f"--change {key}" for key in ("worlds", "keep", "seed", "random", "drift")}
+    with renamed(known | {"Changing.every": "--change every", "Changing.at": "--change at", "change": "--change"}):
+        return change(environment, **numbers)
+
+
+def _pairs(flag: str, text: str, known: Sequence[str]) -> dict[str, str]:
+    """{key: value} of KEY=VALUE,KEY=VALUE."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    for key, equals, value in pairs:
+        if key not in known or not equals or not value:
+            raise ValueError(f"{flag} must be KEY=VALUE,… with keys among {', '.join(known)}; got {text!r:.60}")
+    return {key: value for key, _, value in pairs}
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{name} must be a number; got {text!r:.60}") from None
 
 
 def _other(text: str, given: dict[str, Any]) -> World:
@@ -125,7 +192,8 @@ def _other(text: str, given: dict[str, Any]) -> World:
     name, options = registry.parse("--world", text, "environment")
     if own_code.source_of(name) is None:
         choice("--world", name, registry.available("environment"))
-    environment = registry.make(name, "environment", **options | given)
+    read = registry.read_options("--world", name, options, "environment")
+    environment = registry.make_of(name, "environment", read | given)
     return World(environment, text, ("regret",), {}, num_steps=10_000)
 
 
@@ -144,10 +212,12 @@ def _click(
     list_size: int | None = None,
     click_model: str = "cm",
     top: int | None = None,
+    change: str | None = None,
 ) -> World:
 
     model: Any
-    kind, parameters = registry.parse("--click-model", click_model, "click_model")
+    kind, texts = registry.parse("--click-model", click_model, "click_model")
+    parameters = registry.read_options("--click-model", kind, texts, "click_model")
     if data is None:
         model = synthetic(kind, queries or 60, items, **parameters)
     else:
@@ -156,9 +226,12 @@ def _click(
         if queries is not None:
             model = take_instances(model, slice(_at_most("--queries", queries, available)))
     positions = model.attraction.shape[-1] if list_size is None else list_size
+    refuse_beyond("JAXRANK_MAX_LIST_SIZE", "--list-size, the number of items unless given,", positions)
     # Half of the list, as in the papers: over the whole list, a cascade's reward does not depend on the order.
     environment = ClickBandit(model, list_size=positions, top=max(1, positions // 2) if top is None else top)
     summary = counted(environment.num_queries or 1, f"{_kind(data)} {click_model} query")
+    if change is not None:
+        return World(_change(environment, change), f"{summary} that change, {change}", ("regret",), {}, 100_000)
     return World(environment, summary, ("regret",), {}, num_steps=100_000)
 
 
@@ -212,7 +285,8 @@ def _register(name: str, summary: str) -> None:
         return make_world(name, {}, **options).environment
 
     keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY, default=None)
-    make.__signature__ = inspect.Signature([keyword(option) for option in OPTIONS[name]])  # type: ignore[attr-defined]
+    of_environment = [option for option in OPTIONS[name] if option != "delay"]  # which is the policies' own: jr.Delayed
+    make.__signature__ = inspect.Signature([keyword(option) for option in of_environment])  # type: ignore[attr-defined]
     make.__doc__ = summary
     registry.register(name, make, kind="environment")
 

@@ -5,7 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
-from reference import batchrank, bubblerank, cascade, position_based, ranked, toprank
+from reference import batchrank, bubblerank, cascade, changing_cascades, grab, position_based, ranked, toprank, unirank
 from worlds import click_model
 
 import jaxrank as jr
@@ -40,6 +40,21 @@ class Reference:
         elif name in ("cascade_klucb", "cascade_ucb1", "dcm_klucb"):
             index, feedback = name.split("_")[1], "last" if name == "dcm_klucb" else "first"
             self.policy = cascade.Cascade(L, K, index, feedback)
+        elif name == "cascade_ducb":
+            discount = 1 - 0.25 / np.sqrt(world.horizon)
+            self.policy = changing_cascades.Forgetting(L, K, STEPS, 0.5, discount=discount)
+        elif name == "cascade_swucb":
+            window = round(2 * np.sqrt(world.horizon * np.log(world.horizon)))
+            self.policy = changing_cascades.Forgetting(L, K, STEPS, 0.5, window=window)
+        elif name.startswith("glrt"):
+            T, splits = world.horizon, {"levels": scalar.SPLIT_LEVELS, "per_level": scalar.SPLITS_PER_LEVEL}
+            kind = "klucb" if name.endswith("klucb") else "ucb1"
+            rate = np.sqrt(np.log(T) / T)
+            self.policy = changing_cascades.GLRT(L, K, kind, T, 1 / T, rate, scalar.TEST_EVERY, **splits)
+        elif name == "grab":
+            self.policy = grab.GRAB(K, range(L), world.horizon, period=L - 1)
+        elif name == "unirank":
+            self.policy = unirank.UniRank(L, K)
         elif name == "ranked_exp3":
             gamma = ranked.exp3_gamma(L, world.horizon)
             self.policy = ranked.RankedBandits([ranked.Exp3(L, gamma) for _ in range(K)])
@@ -61,6 +76,8 @@ class Reference:
             return policy.rank([words[0] >> k & 1 for k in range(K)])
         if self.name == "batchrank":
             return policy.rank(words[:L], words[L:])
+        if self.name == "grab":
+            return policy.rank()
         if self.name == "pbm_pie":
             return policy.rank(words[:L], words[L])
         if self.name == "ranked_exp3":
@@ -93,7 +110,8 @@ def test_the_scalar_loop_is_the_reference(name):
         lists.add(tuple(ranking))
         clicks[:] = rng.random(K) < world.position * world.attraction[ranking]
         policy.update(state, world, t, words, ranking, clicks)
-        reference.policy.update(ranking.tolist(), clicks.tolist())
+        ties = [words[6:].tolist()] if name == "unirank" else []
+        reference.policy.update(ranking.tolist(), clicks.tolist(), *ties)
     assert len(lists) > 3
 
 

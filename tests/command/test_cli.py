@@ -70,7 +70,7 @@ def test_a_second_run_needs_force_and_then_leaves_nothing_of_the_first(tmp_path,
     assert main(["plot", str(out / "run.nc"), "--metric", "ndcg", "--per-step"]) == 0
     (out / "notes.png").write_text("mine")
     assert {file.name for file in out.iterdir()} == {
-        "run.nc", "regret.png", "ndcg.png", "clicks.png", "ndcg-per-step.png", "notes.png"
+        "run.nc", "report.html", "regret.png", "ndcg.png", "clicks.png", "ndcg-per-step.png", "notes.png"
     }  # fmt: skip
 
     monkeypatch.setattr(commands.worlds, "make_world", lambda *_, **__: pytest.fail("nothing is done before"))
@@ -79,7 +79,7 @@ def test_a_second_run_needs_force_and_then_leaves_nothing_of_the_first(tmp_path,
     assert error.count("\n") == 1 and f"--out must be new; there is {out / 'run.nc'}: choose another, or" in error
     monkeypatch.undo()
     assert main([*world, "--metrics", "violations", "--force"]) == 0
-    assert {file.name for file in out.iterdir()} == {"run.nc", "violations.png", "notes.png"}
+    assert {file.name for file in out.iterdir()} == {"run.nc", "report.html", "violations.png", "notes.png"}
     assert list(jr.load(out / "run.nc").data_vars) == ["violations"]
     (out / "run.nc").unlink()
     assert main([*world, "--metrics", "violations"]) == 2, "a picture is in the way"

@@ -10,6 +10,7 @@ import pytest
 import jaxrank as jr
 from jaxrank.command.cli import main
 from jaxrank.command.new_files import SKELETONS
+from jaxrank.studies.sweep_files import read_sweep
 from jaxrank.studies.worlds import make_world
 
 SMALL = ["--queries", "2", "--items", "4", "--steps", "30", "--seeds", "2", "--quiet"]
@@ -168,3 +169,11 @@ def test_all_fitted_click_models_make_a_synthetic_world_and_one_of_them_runs(tmp
     run = ["run", "--policy", "static", "--click-model", "ubm", "--queries", "2", "--items", "3", "--steps", "5"]
     assert main([*run, "--out", str(tmp_path), "--quiet"]) == 0
     assert (jr.load(tmp_path / "run.nc")["regret"] >= 0).all()
+
+
+def test_new_writes_a_sweep(tmp_path, refusal):
+    path = tmp_path / "mine.toml"
+    assert main(["new", "sweep", str(path)]) == 0
+    assert [cell.label for cell in read_sweep(path).cells][:3] == ["bubblerank", "toprank", "static"]
+    assert "FILE must be new" in refusal(["new", "sweep", str(path)])
+    assert "FILE must be a TOML file" in refusal(["new", "sweep", "mine.py"])

@@ -1,5 +1,6 @@
 """Checkpoints: a run that was stopped continues as if it had not been."""
 
+import errno
 import os
 import signal
 
@@ -13,6 +14,10 @@ import jaxrank as jr
 from jaxrank.engine import run as engine
 from jaxrank.engine.checkpoint import Checkpoints, saved_steps
 from jaxrank.engine.identity import FORMAT
+from jaxrank.engine.request import Request
+from jaxrank.engine.task import prepare
+from jaxrank.output import files
+from jaxrank.output.arrays import load_arrays
 
 MODEL = click_model("pbm", 6, seed=0, num_queries=5)
 ENVIRONMENT = jr.ClickBandit(MODEL, base_ranking=worst_first(MODEL), list_size=4, top=3)
@@ -130,6 +135,75 @@ def test_ctrl_c_saves_and_a_finished_run_is_only_read(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "call", None)
     again = jr.simulate(jr.StaticRanking(), ENVIRONMENT, 3_000, **OPTIONS, checkpoint_dir=tmp_path, resume=True)
     assert again.identical(first)
+
+
+def test_a_closed_terminal_saves_and_nohup_is_left_alone(tmp_path):
+    run = (jr.StaticRanking(), ENVIRONMENT, 3_000)
+    usual = signal.getsignal(signal.SIGHUP)
+    options = OPTIONS | {"progress": stop_after(1, signal.SIGHUP)}
+    with pytest.raises(jr.Interrupted, match="its checkpoint is in"):
+        jr.simulate(*run, **options, checkpoint_dir=tmp_path / "a")
+    assert saved_steps(tmp_path / "a" / "lanes-0-of-1") and signal.getsignal(signal.SIGHUP) is usual
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        options = OPTIONS | {"progress": stop_after(1, signal.SIGHUP)}
+        jr.simulate(*run, **options, checkpoint_dir=tmp_path / "b")
+    finally:
+        signal.signal(signal.SIGHUP, usual)
+
+
+class Full(files.Disk):
+    """A disk without room for checkpoints."""
+
+    def write(self, handle, piece):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_costs_checkpoints_and_never_the_run(tmp_path, monkeypatch):
+    run = (jr.StaticRanking(), ENVIRONMENT, 3_000)
+    expected = jr.simulate(*run, **OPTIONS)
+    monkeypatch.setattr(files, "disk", Full())
+    with pytest.warns(RuntimeWarning, match="No space left on device; the run continues without it"):
+        assert_same(jr.simulate(*run, **OPTIONS, checkpoint_dir=tmp_path / "a", checkpoint_every="1 call"), expected)
+    with (
+        pytest.warns(RuntimeWarning, match="No space left"),
+        pytest.raises(jr.Interrupted, match=r"at step .* of 3,000; nothing was saved"),
+    ):
+        jr.simulate(*run, **OPTIONS | {"progress": stop_after(1)}, checkpoint_dir=tmp_path / "b")
+
+
+def test_a_checkpoint_that_reads_back_damaged_costs_no_older_one(tmp_path, monkeypatch):
+    real = files.Disk.write
+
+    def rotten(self, handle, piece):
+        real(self, handle, bytes([piece[0] ^ 1]) + bytes(piece[1:]) if b'step": 3000' in bytes(piece[:99]) else piece)
+
+    monkeypatch.setattr(files.Disk, "write", rotten)
+    run = (jr.StaticRanking(), ENVIRONMENT, 3_000)
+    with pytest.warns(RuntimeWarning, match=r"read back: it is damaged"):
+        jr.simulate(*run, **OPTIONS, checkpoint_dir=tmp_path, checkpoint_every="1 call", skip_settled=False)
+    own = tmp_path / "lanes-0-of-1"
+    assert len(saved_steps(own)) == 2 and 3_000 not in saved_steps(own)
+    assert (own / "damaged-step-0000003000.arrays").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("settled"), r"its settled is missing, not \|b1\[15\]"),
+        (lambda s: s.update(extra=np.zeros(2)), r"its extra is <f8\[2\], not there"),
+        (lambda s: s.update({"sums/regret": np.zeros(14)}), r"its sums/regret is <f8\[14\], not <f8\[15\]"),
+        (lambda s: s.update({"curves/regret": s["curves/regret"].astype(np.float32)}), r"its curves/regret is <f4"),
+        (lambda s: s.update(active=s["active"][::-1].copy()), "its lanes, or its step"),
+    ],
+)
+def test_a_snapshot_that_does_not_fit_is_refused(change, message, folder):
+    own = folder / "lanes-0-of-1"
+    about, snapshot = load_arrays(max(own.glob("step-*")))
+    change(snapshot)
+    run = prepare(STATIC["policy"], ENVIRONMENT, Request(3_000, **OPTIONS, skip_settled=False)).start(np.arange(15))
+    with pytest.raises(ValueError, match=message):
+        run.restore(about["step"], snapshot)
 
 
 STATIC = OPTIONS | {

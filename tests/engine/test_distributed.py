@@ -123,6 +123,46 @@ def test_two_processes_share_the_lanes_keep_large_results_and_refuse_to_differ(t
             np.testing.assert_allclose(lane, own, rtol=1e-6)
 
 
+MORE = """
+import sys
+import jaxrank as jr
+if len(sys.argv) > 3:
+    jr.distributed.start(sys.argv[3], 2, int(sys.argv[4]))
+
+class Enough(Exception):
+    pass
+
+def enough(step):
+    if step > 100:
+        raise Enough
+
+environment = jr.ClickBandit(jr.CascadeModel([[0.2, 0.5, 0.1], [0.3, 0.3, 0.4]]), list_size=2)
+options = {"num_seeds": 3, "num_records": 3, "call_intervals": 1, "checkpoint_dir": sys.argv[1]}
+options |= {"checkpoint_every": "1 call", "resume": True, "progress": enough if len(sys.argv) == 3 else False}
+try:
+    jr.save(jr.simulate(jr.BubbleRank(delta=0.1), environment, 3_000, **options), sys.argv[2])
+except Enough:
+    pass
+jr.distributed.leave()
+"""
+
+
+def test_a_run_of_one_process_is_continued_by_two(tmp_path):
+    saved = tmp_path / "saved"
+    output(python("-c", MORE, str(saved), "none"))
+    (step,) = {max(saved_steps(saved / "lanes-0-of-1"))}
+    assert 100 < step < 3_000
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    for process in [python("-c", MORE, str(saved), str(tmp_path / f"{i}.nc"), address, str(i)) for i in range(2)]:
+        output(process)
+    environment = jr.ClickBandit(jr.CascadeModel([[0.2, 0.5, 0.1], [0.3, 0.3, 0.4]]), list_size=2)
+    alone = jr.simulate(jr.BubbleRank(delta=0.1), environment, 3_000, num_seeds=3, num_records=3, progress=False)
+    for i in range(2):
+        np.testing.assert_array_equal(jr.load(tmp_path / f"{i}.nc")["regret"], alone["regret"])
+
+
 RUN = ["--policy", "static", "--policy", "random", "--queries", "2", "--items", "4", "--seeds", "2", "--quiet"]
 
 
@@ -147,6 +187,31 @@ def test_the_command_saves_when_told_to_stop_and_resume_goes_on(tmp_path):
         time.sleep(0.05)
     resumed.send_signal(signal.SIGINT)
     assert "jaxrank resume: interrupted at step" in output(resumed, code=75)[1]
+
+
+def test_a_run_whose_terminal_is_closed_is_saved(tmp_path):
+    import pty
+
+    saved = tmp_path / "saved"
+    master, slave = pty.openpty()
+    long = ["--steps", "200000000", "--records", "9", "--out", str(tmp_path), "--checkpoint", str(saved)]
+    world = ["--policy", "random", "--queries", "2", "--items", "4", "--seeds", "2", "--devices", "1"]
+    run = subprocess.Popen(
+        [sys.executable, "-m", "jaxrank", "run", *world, *long, "--checkpoint-every", "1 call"],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"},
+        stdout=slave,
+        stderr=slave,
+        stdin=slave,
+        start_new_session=True,
+    )
+    os.close(slave)
+    while not list(saved.glob("RandomRanking/lanes-0-of-1/step-*")):
+        assert run.poll() is None, os.read(master, 5_000)
+        time.sleep(0.05)
+    os.close(master)  # now it can write nothing more to it
+    time.sleep(0.5)
+    run.send_signal(signal.SIGHUP)
+    assert run.wait(60) == 75
 
 
 def test_resume_needs_only_the_folder(tmp_path, capsys):

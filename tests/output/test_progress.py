@@ -3,6 +3,8 @@
 import io
 import re
 
+import nbclient
+import nbformat
 import rich.console
 
 import jaxrank as jr
@@ -47,3 +49,24 @@ def test_a_run_tells_that_it_compiles_before_its_first_step(monkeypatch):
     running = result.attrs["wall_time_seconds"] - result.attrs["compile_seconds"]
     assert abs(result.attrs["lane_steps_per_second"] * running - 64) < 1e-6
     assert running < result.attrs["compile_seconds"], "64 steps of one lane take milliseconds"
+
+
+def test_in_a_notebook_the_bar_is_one_output_that_ends_full():
+    """In a real kernel. What a front end is told is also what the notebook keeps."""
+    cells = [
+        "import jaxrank as jr\nenv = jr.ClickBandit(jr.CascadeModel([0.1, 0.2, 0.3]))",
+        "result = jr.simulate(jr.RandomRanking(), env, 64, num_records=2)",
+        "result = jr.simulate(jr.RandomRanking(), env, 64, num_records=2, progress=False)",
+    ]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in cells])
+    told = []
+    client = nbclient.NotebookClient(notebook, timeout=120)
+    original = client.process_message
+    client.process_message = lambda message, *rest: (told.append(message), original(message, *rest))[1]
+    client.execute()
+    assert notebook.cells[0].outputs == [] and notebook.cells[2].outputs == []
+    (bar,) = notebook.cells[1].outputs
+    assert re.fullmatch(r"RandomRanking 100% [\d.]+ M lane-steps/s", bar.data["text/plain"])
+    assert '<progress value="1.0000"' in bar.data["text/html"]
+    shown = [m["content"]["data"]["text/plain"] for m in told if "display_data" in m["msg_type"]]
+    assert shown[:2] == ["RandomRanking 0% ", "RandomRanking 0% compiling"], "it is there before the first step"

@@ -24,6 +24,7 @@ SLOW = (
     *("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4"),
     *("batchrank-fig2", "cascadehybrid-fig1", "cascadehybrid-fig1-normalized", "cascadehybrid-fig2"),
     *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5", "pairrank-fig6", "pairrank-fig7", "pairrank-variants"),
+    *("nonstationary", "unknown-examination", "delay", "corruption"),
 )
 
 

@@ -13,7 +13,7 @@ from jaxrank.command.cli import main
 from jaxrank.studies import sweep_files, sweeps
 from jaxrank.studies.sweep_files import read_sweep
 
-EXAMPLE = Path(__file__).parents[2] / "scripts" / "examples" / "sweep.toml"
+EXAMPLE = Path(jr.__file__).parent / "skeletons" / "sweep.toml"
 CONFIG = """
 steps = 60
 seeds = 2
@@ -152,8 +152,8 @@ def test_force_removes_what_the_sweep_has_left_and_nothing_else(config, tmp_path
     assert main(["sweep", str(config), "--out", str(out), "--quiet"]) == 2
     assert "run all cells again (--force" in capsys.readouterr().err
     assert main(["sweep", str(config), "--out", str(out), "--quiet", "--force"]) == 0
-    pictures = {"mine.png", "clicks.png"}
-    assert {file.name for file in out.iterdir() if file.suffix != ".nc"} == {"manifest.json", "summary.md", *pictures}
+    others = {"manifest.json", "summary.md", "report.html", "mine.png", "clicks.png"}
+    assert {file.name for file in out.iterdir() if file.suffix != ".nc"} == others
     assert len(list(out.glob("*.nc"))) == len(states(out)) == 2
     assert (out / "mine.png").read_text() == "mine"
 

@@ -62,3 +62,44 @@ def test_what_makes_no_sense_is_refused():
         make_world("moon", {})
     with pytest.raises(ValueError, match=r"--grades belongs to --world letor; got 3 in --world topics"):
         make_world("topics", {}, grades=3)
+
+
+def test_worlds_change_delay_and_corrupt_as_the_options_say():
+    changing = make_world("click", policies("toprank"), queries=2, items=4, change="every=50,worlds=3,keep=1,seed=4")
+    assert changing.environment == jr.change(
+        make_world("click", {}, queries=2, items=4).environment, every=50, worlds=3, keep=1, seed=4
+    )
+    at = make_world("click", policies("toprank"), queries=2, items=4, change="at=10/20/1e3").environment
+    assert at.at.tolist() == [10, 20, 1000]
+    assert make_world("click", {}, queries=2, items=4, change="drift=7").environment.drift
+
+    both = make_world("click", policies("toprank"), queries=2, items=4, delay="geometric:7", corrupt=0.25)
+    assert both.delayed(jr.TopRank()) == jr.Delayed(jr.TopRank(), 7, kind="geometric")
+    assert float(both.environment.fraction) == 0.25 and both.environment.target == "random"
+    assert "corrupted by 0.25, clicks delayed by geometric:7" in both.summary
+    aimed = make_world("click", {}, queries=2, items=4, corrupt="fraction=0.1,budget=100,target=best", delay=0)
+    assert int(aimed.environment.budget) == 100 and aimed.environment.target == "best"
+    assert aimed.delayed(jr.TopRank()) == jr.TopRank()
+    stream = make_world("letor", policies("pdgd"), queries=3, delay=5)
+    assert stream.delayed(jr.PDGD()) == jr.Delayed(jr.PDGD(), 5)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"change": "50"}, "--change must be KEY=VALUE,… with keys among every, random, at, .*; got '50'"),
+        ({"change": "every=soon"}, "--change every must be a number; got 'soon'"),
+        ({"change": "every=5,drift=5"}, "--change needs one of .*; got every and drift"),
+        ({"change": "every=0"}, "--change every must be positive"),
+        ({"change": "at=9/3"}, r"--change at must be increasing steps; got \[9, 3\]"),
+        ({"change": "every=5,worlds=1"}, "--change worlds must be an integer of at least 2; got 1"),
+        ({"delay": "5.5"}, "--delay must be an integer of at least 0; got 5.5"),
+        ({"delay": "poisson:5"}, "--delay must be one of fixed, geometric; got 'poisson'|--delay must be 'fixed' or"),
+        ({"corrupt": "1.5"}, r"--corrupt fraction must be in \[0, 1\]; got 1\.5"),
+        ({"corrupt": "budget=5,target=worst"}, "--corrupt target must be 'random' or 'best'; got 'worst'"),
+        ({"corrupt": "some"}, "--corrupt fraction must be a number; got 'some'"),
+    ],
+)
+def test_bad_changes_delays_and_corruptions_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        make_world("click", policies("toprank"), queries=2, items=4, **options)

@@ -5,7 +5,15 @@ from collections.abc import Callable
 from jaxrank.core.checks import choice, renamed
 from jaxrank.output.report import Report
 from jaxrank.studies.off_policy_bench import off_policy_bench
-from jaxrank.studies.papers import batchrank, bubblerank, cascadehybrid, pairrank
+from jaxrank.studies.papers import (
+    batchrank,
+    bubblerank,
+    cascadehybrid,
+    imperfect_clicks,
+    nonstationary,
+    pairrank,
+    unknown_examination,
+)
 from jaxrank.studies.papers.figure import FigureRequest, write
 
 FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
@@ -24,6 +32,10 @@ FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "pairrank-fig6": pairrank.fig6,
     "pairrank-fig7": pairrank.fig7,
     "pairrank-variants": pairrank.variants,
+    "nonstationary": nonstationary.figure,
+    "unknown-examination": unknown_examination.figure,
+    "delay": imperfect_clicks.delay,
+    "corruption": imperfect_clicks.corruption,
     "off-policy": off_policy_bench,
 }
 

@@ -16,11 +16,10 @@ from jaxrank.core.pytrees import take_instances
 from jaxrank.core.types import ClickModel, Environment, Policy
 from jaxrank.datasets import synthetic, yandex
 from jaxrank.engine.simulation import simulate
-from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.output.plotting import FORMATS
 from jaxrank.output.report import Report, write_report
-from jaxrank.output.results import stack
-from jaxrank.output.tables import counted
+from jaxrank.output.results import paired_difference, stack
+from jaxrank.output.tables import counted, plus_minus
 
 if TYPE_CHECKING:
     import xarray
@@ -136,22 +135,34 @@ def run_models(
     models: Sequence[str],
     policies: Mapping[str, Policy],
     size: Size,
-    environment: Callable[[ClickModel], ClickBandit],
+    environment: Callable[[ClickModel], Environment],
     **options: Any,
 ) -> "xarray.Dataset":
     """``run`` in each click model, stacked along a ``click_model`` dimension."""
-    import xarray
-
     for model in request.click_models:
         choice("click_models", model, models)
-    models = [model for model in models if not request.click_models or model in request.click_models]
-    runs = []
-    for model in models:
-        env = environment(queries(request, model, size.num_queries))
-        runs.append(run(request, f"{name}/{model}", policies, env, size.num_steps, size.num_seeds, **options))
-    together = xarray.concat(
-        runs, dim=xarray.Variable("click_model", list(models)), combine_attrs="drop_conflicts", join="outer"
-    )
+    chosen = [model for model in models if not request.click_models or model in request.click_models]
+    worlds = {model: environment(queries(request, model, size.num_queries)) for model in chosen}
+    return run_worlds(request, name, "click_model", worlds, policies, size, **options)
+
+
+def run_worlds(
+    request: FigureRequest,
+    name: str,
+    dim: str,
+    worlds: Mapping[str, Environment],
+    policies: Mapping[str, Policy],
+    size: Size,
+    **options: Any,
+) -> "xarray.Dataset":
+    """``run`` in each world, stacked along the dimension ``dim``."""
+    import xarray
+
+    runs = [
+        run(request, f"{name}/{key}", policies, world, size.num_steps, size.num_seeds, **options)
+        for key, world in worlds.items()
+    ]
+    together = xarray.concat(runs, dim=xarray.Variable(dim, list(worlds)), combine_attrs="drop_conflicts", join="outer")
     together.attrs |= {"data": request.world, "scale": request.scale}
     together.attrs["wall_time_seconds"] = sum(run.attrs["wall_time_seconds"] for run in runs)
     return together
@@ -165,6 +176,22 @@ def seeds_of_each(result: "xarray.Dataset") -> str:
         return f"Every policy has {counted(int(numbers[0]), 'seed')}."
     each = zip(numbers["policy"].values, numbers.values, strict=True)
     return f"Seeds: {', '.join(f'{policy} {int(number)}' for policy, number in each)}."
+
+
+def paired(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float, float]:
+    """The mean of values − other, and half of its 95 % confidence interval, paired by query.
+
+    Seeds are averaged first, because two seeds of one query are not two queries; with one query, seeds are paired.
+    """
+    mean, low, _ = paired_difference(values, other)
+    return mean, mean - low
+
+
+def verdict(claim: str, gap: tuple[float, float], sign: int) -> str:
+    """A claim as an item of a list, ✓ if the paired ``gap`` has this sign with its whole interval, ✗ if not."""
+    mean, half = gap
+    holds = sign * mean > 0 and not abs(mean) <= half
+    return f"- {'✓' if holds else '✗'} {claim}: {plus_minus(mean, half, 1)} (mean and 95 % interval, paired by query)."
 
 
 def write(name: str, request: FigureRequest, report: Report) -> None:
