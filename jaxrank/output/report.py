@@ -11,8 +11,8 @@ import numpy as np
 from jaxrank.core.checks import choice
 from jaxrank.output import results
 from jaxrank.output.files import write_text
+from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import save_picture
-from jaxrank.output.results import paired_difference
 
 if TYPE_CHECKING:
     import xarray
@@ -47,7 +47,7 @@ def verdict(where: str, name: str, side: str, other: str, values: "xarray.DataAr
       values: of all policies, with the dimension ``policy`` and those of the lanes.
       digits: decimals.
     """
-    difference, low, high = paired_difference(values.sel(policy=name), values.sel(policy=other))
+    mean, low, high = difference(values.sel(policy=name), values.sel(policy=other))
     sign = 1 if side == "above" else -1
     if not np.isfinite(low):
         word, why = "cannot be tested here", "one run has no interval"
@@ -56,7 +56,7 @@ def verdict(where: str, name: str, side: str, other: str, values: "xarray.DataAr
     else:
         opposite = max(sign * low, sign * high) < 0
         word, why = "not reproduced", "it is the other way round" if opposite else "the interval contains 0"
-    number = f"{difference:+,.{digits}f} [{low:+,.{digits}f}, {high:+,.{digits}f}]"
+    number = f"{mean:+,.{digits}f} [{low:+,.{digits}f}, {high:+,.{digits}f}]"
     return judged(word, f"{where}: {name} is {side} {other}", f"{number}{f'; {why}' if why else ''}")
 
 

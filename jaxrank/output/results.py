@@ -141,26 +141,6 @@ def error_over_seeds(curve: "xarray.DataArray") -> "xarray.DataArray":
     return by_seed.std("seed", ddof=1).where(count > 1) / np.sqrt(count)
 
 
-def paired_difference(first: "xarray.DataArray", second: "xarray.DataArray") -> tuple[float, float, float]:
-    """The mean of ``first`` − ``second``, the same value of two policies in the same lanes, and its 95 % interval.
-
-    The interval is Student's t over instances, of means over seeds: it has the variance of queries (or users) and that
-    of seeds. With a single instance it is taken over seeds, and with a single lane it is NaN.
-    """
-    from scipy import stats
-
-    over = _instance_dims(first)
-    if over and "seed" in first.dims:
-        first, second = first.mean("seed"), second.mean("seed")
-    difference = np.asarray(first - second, float).ravel()
-    difference = difference[np.isfinite(difference)]
-    mean = float(difference.mean()) if difference.size else np.nan
-    if difference.size < 2:
-        return mean, np.nan, np.nan
-    width = stats.t.ppf(0.975, difference.size - 1) * difference.std(ddof=1) / np.sqrt(difference.size)
-    return mean, mean - float(width), mean + float(width)
-
-
 def describe_error(curve: "xarray.DataArray") -> str:
     """What the error of ``mean_and_error`` is, in two lines for a legend."""
     each = counted(curve.sizes.get("seed", 1), "seed")

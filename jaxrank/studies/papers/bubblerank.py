@@ -334,7 +334,8 @@ def _doubles(by_halving: "xarray.DataArray") -> str:
     final = by_halving.isel(step=-1).mean("seed").values
     ratios = final[1:] / final[:-1]
     word = "reproduced" if (np.abs(ratios - 2) < 0.3).all() else "not reproduced"
-    return judged(word, "regret doubles whenever χ_min is halved", f"ratios {', '.join(f'{r:.2f}' for r in ratios)}")
+    found = f"ratios {', '.join(f'{r:.2f}' for r in ratios)}; within 0.3 of 2 counts as doubling"
+    return judged(word, "regret doubles whenever χ_min is halved", found)
 
 
 def _random_base_lists(users: Any, count: int) -> ClickBandit:

@@ -19,9 +19,10 @@ from jaxrank.core.types import Policy
 from jaxrank.datasets import movielens, synthetic_ratings, topic_bandit, yahoo_music
 from jaxrank.datasets.ratings import Ratings
 from jaxrank.environments.topic_bandit import TopicBandit, sweep_trade_off
+from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import Entries, draw_bound, draw_curves, legend_below, plain_ticks, styles
 from jaxrank.output.report import HOW, Report, judged, verdict
-from jaxrank.output.results import mean_and_error, paired_difference
+from jaxrank.output.results import mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import CascadeHybrid, CascadeLinUCB, CascadeLSB
 from jaxrank.studies.papers.figure import FigureRequest, run
@@ -195,7 +196,7 @@ def _verdicts(
             against = others if first == "CascadeHybrid" else ["CascadeHybrid"]
             lines += [verdict(f"{label} = {value:g}", first, "below", p, regret, 1) for p in against if first]
             hybrid = regret.sel(policy="CascadeHybrid")
-            if name == "trade_off" and all(paired_difference(hybrid, regret.sel(policy=p))[2] < 0 for p in others):
+            if name == "trade_off" and all(difference(hybrid, regret.sel(policy=p))[2] < 0 for p in others):
                 wins.append(f"{value:g}")
     claimed = [f"{value:g}" for value in rows["trade_off"] if best.get(value, "CascadeHybrid") == "CascadeHybrid"]
     word = "reproduced" if set(claimed) <= set(wins) else "not reproduced"

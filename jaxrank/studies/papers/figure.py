@@ -16,9 +16,10 @@ from jaxrank.core.pytrees import take_instances
 from jaxrank.core.types import ClickModel, Environment, Policy
 from jaxrank.datasets import synthetic, yandex
 from jaxrank.engine.simulation import simulate
+from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import FORMATS
 from jaxrank.output.report import Report, write_report
-from jaxrank.output.results import paired_difference, stack
+from jaxrank.output.results import stack
 from jaxrank.output.tables import counted, plus_minus
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ def paired(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float
 
     Seeds are averaged first, because two seeds of one query are not two queries; with one query, seeds are paired.
     """
-    mean, low, _ = paired_difference(values, other)
+    mean, low, _ = difference(values, other)
     return mean, mean - low
 
 

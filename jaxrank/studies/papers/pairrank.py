@@ -26,6 +26,7 @@ from jaxrank.engine.simulation import simulate
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.learning.training import offline_ranknet
+from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import (
     Entries,
     band_entry,
@@ -38,7 +39,7 @@ from jaxrank.output.plotting import (
     styles,
 )
 from jaxrank.output.report import HOW, Report, verdict
-from jaxrank.output.results import describe_error, mean_and_error, paired_difference
+from jaxrank.output.results import describe_error, mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, FixedRanker, PairRank, SGDRankNet
 from jaxrank.studies.papers.figure import FigureRequest, Size, run
@@ -358,6 +359,6 @@ def _effects(last: "xarray.DataArray", digits: int) -> str:
     ):
         with_it = sum(value for key, value in cells.items() if key[place] == released) / 4
         without = sum(value for key, value in cells.items() if key[place] != released) / 4
-        mean, low, high = paired_difference(cast("xarray.DataArray", with_it), cast("xarray.DataArray", without))
+        mean, low, high = difference(cast("xarray.DataArray", with_it), cast("xarray.DataArray", without))
         lines.append(f"- {what}: {mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
     return "The effect of each released choice, over the other two (95 % intervals over seeds):\n\n" + "\n".join(lines)
