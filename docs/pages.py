@@ -24,6 +24,7 @@ import jaxrank as jr
 from jaxrank.core import registry
 from jaxrank.output.charts import curve_chart
 from jaxrank.output.intervals import mean_and_interval
+from jaxrank.output.report import VERDICTS
 from jaxrank.output.tables import markdown
 from jaxrank.studies import papers, worlds
 from jaxrank.studies.folders import content_of
@@ -245,14 +246,14 @@ def _write_papers(docs):
         if (folder / f"{file.stem}.png").exists() and f"{file.stem}.png" not in text:
             text += f"\n![{file.stem}]({file.stem}.png)\n"
         _write(folder / file.name, text)
-        verdict = f"{text.count('✓') - ('✓ as' in text)} ✓, {text.count('✗') - ('✗ not' in text)} ✗"
-        rows.append([f"[{file.stem}]({file.name})", verdict if "✓" in text else "", _first_words(text)])
+        counts = [f"{text.count(f'- **{word}**')} {word}" for word in VERDICTS if f"- **{word}**" in text]
+        rows.append([f"[{file.stem}]({file.name})", ", ".join(counts), _first_words(text)])
     figures = [[f"`jaxrank reproduce {name}`", _summary(figure)] for name, figure in papers.FIGURES.items()]
     parts = [
         "# The papers' figures, with verdicts",
-        "Each figure is a command. Its page says at what scale it was run, and marks published orderings that "
-        "hold here ✓ and those that do not ✗.",
-        markdown(["results", "published orderings", "how they were made"], rows),
+        "Each figure is a command. Its page says at what scale it was run, and of each claim of the paper whether it "
+        "was reproduced, by which number and interval. [All verdicts](verdicts.md) are on one page.",
+        markdown(["results", "claims", "how they were made"], rows),
         "## All figures",
         markdown(["command", "what it draws"], figures),
         _toctree([row[0].partition("]")[0][1:] for row in rows], hidden=True),

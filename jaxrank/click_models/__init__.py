@@ -6,6 +6,7 @@ from jaxrank.click_models.dependent_click import DependentClickModel
 from jaxrank.click_models.dynamic_bayesian import DynamicBayesianModel
 from jaxrank.click_models.fitting import evaluate, fit
 from jaxrank.click_models.graded import GradedUser, graded_user
+from jaxrank.click_models.paper_assumptions import assumptions
 from jaxrank.click_models.position_based import PositionBasedModel
 from jaxrank.click_models.user_browsing import UserBrowsingModel
 from jaxrank.core.registry import register
@@ -18,6 +19,7 @@ __all__ = [
     "GradedUser",
     "PositionBasedModel",
     "UserBrowsingModel",
+    "assumptions",
     "evaluate",
     "fit",
     "graded_user",

@@ -283,7 +283,14 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--data", metavar="PATH", help="real queries; without it, synthetic ones")
     reproduce.add_argument("--bound", action="store_true", help="draw the theorem's bound too, where there is one")
     _add_list(
-        reproduce, "--seeds", metavar="N", help="repetitions, instead of the scale's; POLICY=N for one of the policies"
+        reproduce,
+        "--seeds",
+        metavar="N",
+        help="repetitions, instead of the scale's; POLICY=N for one of the policies, POLICY=0 to leave it out",
+    )
+    _add_list(reproduce, "--click-model", metavar="NAME", help="only these of the figure's click models")
+    reproduce.add_argument(
+        "--stop-at", default="click", metavar="WHERE", help="pairrank: users may stop at a click, or at every view"
     )
     reproduce.add_argument(
         "--checkpoint", type=Path, metavar="FOLDER", help="save runs there; the same command again continues them"

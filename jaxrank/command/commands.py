@@ -387,7 +387,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    with renamed({"scale": "--scale", "figure": "FIGURE", "seeds": "--seeds"}):
+    with renamed({"scale": "--scale", "figure": "FIGURE", "seeds": "--seeds", "stop_at": "--stop-at"}):
         request = papers.FigureRequest(
             options.scale,
             options.data,
@@ -397,6 +397,8 @@ def reproduce(options: argparse.Namespace) -> None:
             options.format,
             options.checkpoint,
             tuple(options.seeds or ()),
+            tuple(options.click_model or ()),
+            options.stop_at,
         )
         for figure in options.figure:
             choice("figure", figure, papers.FIGURES)
@@ -408,7 +410,9 @@ def reproduce(options: argparse.Namespace) -> None:
     options.claim(options.out)
     for figure in options.figure:
         print(f"{figure} at {request.scale} scale, {request.world}")
-        with renamed({"data": "--data", "out": "--out", "seeds": "--seeds", "bound": "--bound"}):
+        names = {name: f"--{name}" for name in ("data", "out", "seeds", "bound")}
+        names["click_models"] = "--click-model"
+        with renamed(names):
             print(papers.reproduce(figure, request).table)
         _keep_only(files[figure], ("nc", "md", request.format))
         print(f"wrote {options.out / figure}.nc, .{request.format} and .md")

@@ -69,6 +69,58 @@ def cascadehybrid_bound(num_features: int, list_size: int, steps: np.ndarray, no
     return 2 * gamma * np.sqrt(2 * n * list_size * p * log) + 1
 
 
+def pairrank_bound(
+    num_features: int,
+    num_documents: int,
+    steps: np.ndarray,
+    *,
+    gap: float,
+    regularization: float,
+    norm_bound: float = 1.0,
+    norm: float | None = None,
+    eigenvalue: float = 1.0,
+    all_examined: float = 1.0,
+    beta: float = 0.25,
+    list_size: int = 10,
+) -> np.ndarray:
+    """PairRank's Theorem 1 with δ₁ = δ₂ = 1/T, for the number of mis-ordered pairs in T steps.
+
+    R' + (1 − δ₁)(1 − δ₂)·p*⁻²·(2a·d·L·log(1 + o_max·T·u²/(2dλ)) + a·w)², with t', a and b of Lemma 3 and R = 1/2. The
+    theorem's R' subtracts (1 − δ₂)δ₁L²; it is added here, as in the proof (eq. 6). Of Lemma 2's universal constants,
+    which no number is given for, C₁ = C₂ = 1 is taken, and λ_min(M_s) is at least what eq. 5 says. In the first t'
+    steps every pair may be wrong; t' is far beyond any run for the features of LETOR data.
+
+    Args:
+      num_features: d.
+      num_documents: L_max.
+      steps: T [n].
+      gap: Δ_min, the smallest |σ(x_ijᵀθ*) − ½|.
+      regularization: λ.
+      norm_bound: Q.
+      norm: u, the largest ‖x_ij‖; √d for features in [0, 1] by default.
+      eigenvalue: λ_min(Σ), of the second moments of x_ij.
+      all_examined: p*, the smallest probability that all documents are examined.
+      beta: β.
+      list_size: o_max, the largest number of examined documents.
+    """
+    d, L, T = num_features, num_documents, np.asarray(steps, np.float64)
+    u = np.sqrt(d) if norm is None else norm
+    flattest = 1 / (2 + 2 * np.cosh(norm_bound * u))  # c_μ; k_μ is ¼
+    a = 4 / 16 * u**2 / (beta * flattest * gap) ** 2
+    b = 1 / 4 + 4 * np.sqrt(regularization) * norm_bound / 2
+    log_T = np.log(np.maximum(T, 2))
+    spread = a * b * d * np.sqrt(list_size * u**2 / (d * regularization))
+    late = ((np.sqrt(d) + np.sqrt(log_T) + spread) / eigenvalue) ** 2
+    late += (4 * a * b * log_T + 8 * a * regularization * norm_bound**2 - regularization) / eigenvalue
+    late = np.minimum(late, T)  # t'
+    smallest = spread + 2 * a * b * log_T + 4 * a * regularization * norm_bound**2  # eq. 5, of M
+    w = (T - late) * (L**2 - 2 * L) * u**2 / smallest
+    delta = 1 / np.maximum(T, 2)
+    first = late * L**2 + (T - late) * L**2 * (delta + (1 - delta) * delta)
+    rest = 2 * a * d * L * np.log1p(list_size * T * u**2 / (2 * d * regularization)) + a * w
+    return first + np.where(late < T, (1 - delta) ** 2 * (rest / all_examined) ** 2, 0)
+
+
 def _smallest_gap(attraction: np.ndarray) -> float:
     values = np.unique(np.asarray(attraction, np.float64))
     return float(np.diff(values).min()) if len(values) > 1 else np.inf

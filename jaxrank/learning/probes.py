@@ -75,7 +75,8 @@ class Cosine:
 class BlockSizes:
     """float[1 + top]: PairRank's number of blocks, then the size of the block at ranks 1 to ``top``.
 
-    Means over the first ``num_queries`` queries of the stream; a rank below a query's last document has size 0.
+    Means over the first ``num_queries`` queries of the stream, for each rank over those that have as many documents; 0
+    if none has.
     """
 
     num_queries: int = static(default=10, minimum=1)
@@ -92,4 +93,5 @@ class BlockSizes:
             return jnp.concatenate([jnp.sum(sizes > 0)[None], size]).astype(float)
 
         count = min(self.num_queries, environment.queries.num_queries)
-        return jnp.mean(jax.lax.map(of_query, jnp.arange(count)), axis=0)
+        found = jax.lax.map(of_query, jnp.arange(count))
+        return jnp.sum(found, axis=0) / jnp.maximum(jnp.sum(found > 0, axis=0), 1)

@@ -38,3 +38,12 @@ def paired_difference(
     if any(not curve[dim].variable.equals(other[dim].variable) for dim in dims):
         return None
     return mean_and_interval(curve - other)
+
+
+def difference(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float, float, float]:
+    """``paired_difference`` of two values as numbers: the mean, and the ends of its interval."""
+    found = paired_difference(values, other)
+    if found is None:
+        raise ValueError("values must be of the same lanes as other")
+    mean, half = float(found[0]), float(found[1])
+    return mean, mean - half, mean + half

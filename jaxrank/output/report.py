@@ -2,17 +2,29 @@
 
 import contextlib
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from jaxrank.core.checks import choice
 from jaxrank.output import results
 from jaxrank.output.files import write_text
+from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import save_picture
 
 if TYPE_CHECKING:
     import xarray
     from matplotlib.figure import Figure
+
+
+VERDICTS = ("reproduced", "not reproduced", "cannot be tested here")
+HOW = (
+    "Verdicts on the paper's claims. A difference is of two policies in the same lanes, with its 95 % interval: by "
+    "Student's t over queries or users, of means over seeds, and over seeds where there is one query or user. A claim "
+    "is reproduced if the interval is on the published side of 0."
+)
 
 
 class Report(NamedTuple):
@@ -21,26 +33,37 @@ class Report(NamedTuple):
     table: str  # Markdown
 
 
-def ordering(where: str, name: str, side: str, others: Sequence[str], values: Mapping[str, float], digits: int) -> str:
-    """A published ordering as an item of a list, with ✓ if it holds for ``values`` and ✗ if not.
+def verdict(where: str, name: str, side: str, other: str, values: "xarray.DataArray", digits: int) -> str:
+    """A published ordering of two policies as an item of a list: whether it was reproduced, by how much, how surely.
+
+    It was, if the 95 % interval of the paired difference is on the published side of 0, and was not if the interval is
+    on the other side or contains 0.
 
     Args:
       where: of what the values are, e.g. "CM, step 1,000".
-      name: who is said to be on one ``side``, "above" or "below", of all ``others``.
+      name: who is said to be on one ``side``, "above" or "below", of ``other``.
       side: which.
-      others: whom ``name`` is compared with.
-      values: of all of them in this run.
+      other: whom ``name`` is compared with.
+      values: of all policies, with the dimension ``policy`` and those of the lanes.
       digits: decimals.
     """
-
-    def shown(names: Sequence[str]) -> str:
-        return ", ".join(f"{other} ({values[other]:,.{digits}f})" for other in names)
-
+    mean, low, high = difference(values.sel(policy=name), values.sel(policy=other))
     sign = 1 if side == "above" else -1
-    holds = [other for other in others if sign * (values[name] - values[other]) > 0]
-    fails = [other for other in others if other not in holds]
-    found = [f"{side} {shown(holds)}"] * bool(holds) + [f"not {side} {shown(fails)}"] * bool(fails)
-    return f"- {'✗' if fails else '✓'} {where}: {shown([name])} is {' and '.join(found)}."
+    if not np.isfinite(low):
+        word, why = "cannot be tested here", "one run has no interval"
+    elif min(sign * low, sign * high) > 0:
+        word, why = "reproduced", ""
+    else:
+        opposite = max(sign * low, sign * high) < 0
+        word, why = "not reproduced", "it is the other way round" if opposite else "the interval contains 0"
+    number = f"{mean:+,.{digits}f} [{low:+,.{digits}f}, {high:+,.{digits}f}]"
+    return judged(word, f"{where}: {name} is {side} {other}", f"{number}{f'; {why}' if why else ''}")
+
+
+def judged(word: str, claim: str, evidence: str) -> str:
+    """The item of a list for a claim of a paper: one of ``VERDICTS``, the claim, and the numbers or the reason."""
+    choice("word", word, VERDICTS)
+    return f"- **{word}**: {claim} ({evidence})."
 
 
 def write_report(folder: Path, name: str, report: Report, note: str, format: str) -> None:

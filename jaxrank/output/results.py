@@ -133,6 +133,14 @@ def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
     return curve.mean(over), spread / np.sqrt(count)
 
 
+def error_over_seeds(curve: "xarray.DataArray") -> "xarray.DataArray":
+    """The standard error over seeds alone of the mean over the given instances; NaN of a single seed."""
+    _require_curve(curve)
+    by_seed = curve.mean(_instance_dims(curve))
+    count = by_seed.notnull().sum("seed")
+    return by_seed.std("seed", ddof=1).where(count > 1) / np.sqrt(count)
+
+
 def describe_error(curve: "xarray.DataArray") -> str:
     """What the error of ``mean_and_error`` is, in two lines for a legend."""
     each = counted(curve.sizes.get("seed", 1), "seed")

@@ -15,6 +15,18 @@ def plus_minus(mean: Any, error: Any, digits: int | None = 2) -> str:
     return shown if math.isnan(float(error)) else f"{shown} ± {float(error):,.{digits}f}"
 
 
+def with_both_errors(mean: Any, error: Any, over_seeds: Any, digits: int) -> str:
+    """1,234.5 ± 67.8 (8.9): the error over instances, and in brackets that over seeds alone, if there are several."""
+    seeds = float(over_seeds)
+    return plus_minus(mean, error, digits) + ("" if math.isnan(seeds) else f" ({seeds:,.{digits}f})")
+
+
+BOTH_ERRORS = (
+    "± is the standard error over {instances}, of means over seeds, so that it has the variance of both. In brackets: "
+    "the standard error over seeds alone, for these {instances}. It is smaller, and is what errors over runs are."
+)
+
+
 def counted(number: int, noun: str) -> str:
     """1 seed, 1,000 seeds, 2 policies, 2 queries."""
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"

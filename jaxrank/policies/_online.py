@@ -32,8 +32,12 @@ def documents(query: Query, policy: Any) -> tuple[Array, Array]:
 
 def shuffle(key: Key, mask: Array) -> Array:
     """int32[L]: the documents in uniformly random order, then the padding."""
-    words = jax.random.bits(key, mask.shape, jnp.uint32) >> 1
-    return jnp.argsort(jnp.where(mask, words, jnp.uint32(2**32 - 1)), stable=True).astype(jnp.int32)
+    return shuffled(jax.random.bits(key, mask.shape, jnp.uint32), mask)
+
+
+def shuffled(words: Array, mask: Array) -> Array:
+    """int32[L]: the documents in the order of random ``words`` uint32[L], then the padding."""
+    return jnp.argsort(jnp.where(mask, words >> 1, jnp.uint32(2**32 - 1)), stable=True).astype(jnp.int32)
 
 
 def best_of_shuffled(order: Array, scores: Array, mask: Array, list_size: int) -> Array:

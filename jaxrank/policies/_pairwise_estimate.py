@@ -104,8 +104,8 @@ def add_pairs(
       loss: "sum" or "mean".
     """
     num_pairs = estimate.num_pairs + jnp.sum(jnp.any(pairs != 0, axis=1), dtype=jnp.int32)
-    ridge = 2 * regularization * num_pairs if loss == "mean" else regularization
     estimate = _add_to_window(estimate._replace(num_pairs=num_pairs), pairs, step)
+    ridge = _ridge(estimate, regularization, loss)
     estimate = _add_to_m(estimate, pairs)
     estimate = _add_to_recent(estimate, pairs, step)
     # As the step is the same in every lane, this stays a branch under vmap.
@@ -115,6 +115,37 @@ def add_pairs(
         lambda: _follow(estimate, ridge, loss),
     )
     return estimate._replace(**solution._asdict())
+
+
+def projected(estimate: PairwiseEstimate, regularization: Array, loss: str, radius: Array) -> Array:
+    """float[d]: θ̂, moved to ‖θ‖ ≤ ``radius`` where it is outside, as in eq. 4 but for one linearisation.
+
+    Eq. 4 minimises ‖g(θ) − g(θ̂)‖ in the norm of M⁻¹, where g is the gradient of eq. 1 up to a constant. With the
+    Hessian H at θ̂ in the place of g's changes, that is (θ − θ̂)ᵀHM⁻¹H(θ − θ̂), whose minimiser in a ball is
+    (HM⁻¹H + μI)⁻¹HM⁻¹Hθ̂ with the μ that brings its length to the radius.
+    """
+    hessian = _ridged(estimate.hessian + estimate.recent_hessian, _ridge(estimate, regularization, loss))
+    metric = hessian @ estimate.m_inverse @ hessian
+    values, vectors = jnp.linalg.eigh((metric + metric.T) / 2)
+    values, along, length = jnp.maximum(values, 0), vectors.T @ estimate.theta, jnp.linalg.norm(estimate.theta)
+
+    def shrunk(mu: Array) -> Array:
+        return along * values / jnp.maximum(values + mu, jnp.finfo(values.dtype).tiny)
+
+    def bisect(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = ends
+        middle = (low + high) / 2
+        outside = jnp.linalg.norm(shrunk(middle)) > radius
+        return jnp.where(outside, middle, low), jnp.where(outside, high, middle)
+
+    highest = jnp.max(values) * length / radius  # every direction is then shortened enough
+    _, mu = jax.lax.fori_loop(0, 60, bisect, (jnp.zeros_like(highest), highest))
+    return jnp.where(length > radius, vectors @ shrunk(mu), estimate.theta)
+
+
+def _ridge(estimate: PairwiseEstimate, regularization: Array, loss: str) -> Array:
+    """The weight of ½‖θ‖² in eq. 1's terms."""
+    return 2 * regularization * estimate.num_pairs if loss == "mean" else regularization
 
 
 def _add_to_window(estimate: PairwiseEstimate, pairs: Array, step: Array) -> PairwiseEstimate:

@@ -45,7 +45,7 @@ from jaxrank.policies._blocks import (
     widths,
 )
 from jaxrank.policies._online import documents
-from jaxrank.policies._pairwise_estimate import PairwiseEstimate, add_pairs, initial_estimate
+from jaxrank.policies._pairwise_estimate import PairwiseEstimate, add_pairs, initial_estimate, projected
 
 
 class PairRankState(NamedTuple):
@@ -68,6 +68,7 @@ class PairRank:
       pairs: "neighbours" at disjoint positions, or "matched" at random, as released.
       delta: δ₁ of Lemma 1; 1/T by default (Theorem 1).
       norm_bound: Q of Lemma 1, an upper bound on ‖θ‖. Its R is 1/2, and ‖x_ij‖ ≤ √d.
+      projection: move θ̂ to ‖θ‖ ≤ Q by eq. 4, which Lemma 1 assumes; in one linearisation around θ̂.
       window: the number of steps whose pairs are stored, K/2·d numbers for each step; rounded up to a multiple of 64.
         The estimate approximates older pairs.
       horizon: T of the default δ₁, at least the number of steps of the run, which it is by default.
@@ -84,6 +85,7 @@ class PairRank:
     pairs: str = static(default="neighbours", choices=("neighbours", "matched"))
     delta: Any = array(ndim=0, check=open_probability, default=None)
     norm_bound: Any = array(ndim=0, check=positive, default=1.0)
+    projection: bool = static(default=False)
     window: int = static(default=2048, minimum=1)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
 
@@ -112,7 +114,7 @@ class PairRank:
 
         words = jax.random.bits(key, (K, *mask.shape) if conservative else mask.shape, jnp.uint32)
         alpha = self._alpha(state, features.shape[1])
-        return by_size(choose, K, mask, features, words, state.estimate.theta, state.estimate.m_inverse, alpha)
+        return by_size(choose, K, mask, features, words, self.weights(state), state.estimate.m_inverse, alpha)
 
     def update(self, key: Key, state: PairRankState, query: Query, ranking: Array, clicks: Array) -> PairRankState:
         features, mask = documents(query, self)
@@ -127,10 +129,12 @@ class PairRank:
 
     def score(self, state: PairRankState, features: Array) -> Array:
         """float[...]: scores of documents [..., d], for probes."""
-        return features @ state.estimate.theta
+        return features @ self.weights(state)
 
     def weights(self, state: PairRankState) -> Array:
         """float[d]: θ̂, for probes."""
+        if self.projection:
+            return projected(state.estimate, self.regularization, self.loss, self.norm_bound)
         return state.estimate.theta
 
     def block_numbers(self, state: PairRankState, query: Query) -> Array:

@@ -9,7 +9,7 @@ A learnt initial list needs no evolution: expected clicks are smooth in the scor
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,6 +111,27 @@ def tune(
         history.append({**dict(zip(start, np.exp(centre).tolist(), strict=True)), "score": float(scores.mean())})
     values = dict(zip(start, np.exp(centre).tolist(), strict=True))
     return Tuned(dataclasses.replace(policy, **values), values, history)  # type: ignore[type-var]
+
+
+def best_on_grid(
+    score: Callable[[Sequence[float]], Sequence[float]], grid: Sequence[float], most: int = 4
+) -> tuple[float, list[float]]:
+    """The value of the highest score, and all values tried: those of ``grid``, and more beyond an edge that is best.
+
+    Args:
+      score: gives each of some values its score; higher is better.
+      grid: ascending values in a geometric progression, at least two.
+      most: how many values are added at most. The best one may then still be an edge.
+    """
+    scores = dict(zip(grid, score(grid), strict=True))
+    ratio = grid[1] / grid[0]
+    for _ in range(most):
+        best, values = max(scores, key=lambda value: scores[value]), sorted(scores)
+        if best not in (values[0], values[-1]):
+            break
+        beyond = best / ratio if best == values[0] else best * ratio
+        scores[beyond] = score([beyond])[0]
+    return max(scores, key=lambda value: scores[value]), sorted(scores)
 
 
 def _value(policy: Policy, name: str) -> float:

@@ -157,6 +157,9 @@ def test_the_world_is_that_of_section_5_1():
         np.testing.assert_allclose(environment.preference[number], np.array(per_topic) / sum(per_topic), atol=1e-6)
         beta = np.linalg.solve(z.T @ z, z.T @ user)
         np.testing.assert_allclose(environment.relevance[number], beta / np.linalg.norm(beta), atol=1e-4)
+    plain = topic_bandit(ratings, num_topics=4, num_features=3, list_size=5, seed=1, normalize_relevance=False)
+    for number, user in enumerate(users):
+        np.testing.assert_allclose(plain.relevance[number], np.linalg.solve(z.T @ z, z.T @ user), atol=1e-4)
     assert topic_bandit(ratings, num_features=3, num_users=4).num_users == 4
 
 

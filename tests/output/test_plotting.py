@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 import jaxrank as jr
 from jaxrank.output import plotting
 from jaxrank.output.plotting import panels, styles
-from jaxrank.output.report import ordering
 from jaxrank.policies import __all__ as policy_names
 
 
@@ -196,15 +195,6 @@ def test_users_and_click_models_with_names_have_a_panel_each(dim, tmp_path, monk
     result = curves(["a", "b"]).rename(query=dim).assign_coords({dim: ["perfect", "lazy", "hasty", "new"]})
     plotting.plot_result(result, "regret", tmp_path / "regret.png")
     assert [ax.get_title() for ax in figures[0].axes] == ["perfect", "lazy", "hasty", "new"]
-
-
-def test_a_published_ordering_says_whether_it_holds_and_of_whom():
-    values = {"A": 1.0, "B": 2.0, "C": 0.5}
-    assert ordering("CM", "A", "below", ["B"], values, 1) == "- ✓ CM: A (1.0) is below B (2.0)."
-    assert ordering("CM", "A", "below", ["B", "C"], values, 1) == (
-        "- ✗ CM: A (1.0) is below B (2.0) and not below C (0.5)."
-    )
-    assert ordering("CM", "A", "above", ["A"], values, 0) == "- ✗ CM: A (1) is not above A (1)."
 
 
 def test_a_single_curve_is_no_result():

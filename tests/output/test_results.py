@@ -1,12 +1,17 @@
 """Curves: averages, files."""
 
 import os
+import re
 
 import numpy as np
 import pytest
+import scipy.stats
 import xarray
 
 import jaxrank as jr
+from jaxrank.output.intervals import difference
+from jaxrank.output.report import judged, verdict
+from jaxrank.output.results import error_over_seeds
 from jaxrank.output.tables import counted, plus_minus
 
 ENVIRONMENT = jr.ClickBandit(jr.CascadeModel([[0.1, 0.5, 0.3], [0.9, 0.2, 0.4]]))
@@ -93,3 +98,41 @@ def test_the_standard_error_of_one_query_is_over_seeds():
     np.testing.assert_allclose(error, values[0].std(axis=0, ddof=1) / np.sqrt(5))
     alone = jr.mean_and_error(xarray.DataArray(values[:, :1], dims=("query", "seed", "step")))[1]
     assert np.isnan(alone).all()
+
+
+def lanes(*rows):
+    """Values [policy, query, seed] of the policies A, B, …."""
+    names = {"policy": [*"ABC"][: len(rows)]}
+    return xarray.DataArray(np.array(rows, float), dims=("policy", "query", "seed"), coords=names)
+
+
+def test_a_paired_difference_is_students_interval_over_queries_of_means_over_seeds():
+    values = lanes([[1, 3], [5, 5], [6, 8]], [[0, 2], [1, 1], [0, 0]])
+    by_query = np.array([1.0, 4.0, 7.0])
+    exact = scipy.stats.ttest_1samp(by_query, 0).confidence_interval(0.95)
+    found = difference(values.sel(policy="A"), values.sel(policy="B"))
+    np.testing.assert_allclose(found, [4, exact.low, exact.high])
+    one = values.isel(query=[0])
+    np.testing.assert_allclose(difference(one.sel(policy="A"), one.sel(policy="B")), [1, 1, 1])
+    fewer = values.where((values.policy == "A") | (values.seed == 0))  # B has one seed
+    np.testing.assert_allclose(difference(fewer.sel(policy="A"), fewer.sel(policy="B"))[0], (1 + 4 + 6) / 3)
+    single = one.isel(seed=[0])
+    assert np.isnan(difference(single.sel(policy="A"), single.sel(policy="B"))[1:]).all()
+
+
+def test_errors_over_seeds_alone_leave_out_the_variance_of_queries():
+    values = lanes([[0, 2], [100, 104], [50, np.nan]]).isel(policy=0)
+    np.testing.assert_allclose(error_over_seeds(values.isel(query=[0, 1])), np.std([50, 53], ddof=1) / np.sqrt(2))
+    assert np.isnan(error_over_seeds(values.isel(seed=[0])))
+
+
+def test_a_verdict_has_the_claim_the_number_and_the_interval():
+    values = lanes([[1], [2], [3]], [[3], [4], [4.5]], [[0], [3], [3]])
+    low = verdict("CM", "A", "below", "B", values, 2)
+    assert re.fullmatch(r"- \*\*reproduced\*\*: CM: A is below B \(-1\.83 \[-2\.55, -1\.12\]\)\.", low), low
+    assert "not reproduced" in verdict("CM", "A", "above", "B", values, 2)
+    assert "the other way round" in verdict("CM", "A", "above", "B", values, 2)
+    assert "the interval contains 0" in verdict("CM", "A", "below", "C", values, 2)
+    assert "cannot be tested here" in verdict("CM", "A", "below", "C", values.isel(query=[0]), 2)
+    with pytest.raises(ValueError, match="word must be one of"):
+        judged("perhaps", "a claim", "no number")

@@ -1,5 +1,6 @@
 """PDGD, RankNet, DBGD and MGD against their plain references and against what their papers prove."""
 
+import dataclasses
 import itertools
 
 import jax
@@ -143,6 +144,28 @@ def test_dueling_lists_and_parameters_equal_the_reference(policy):
         expected.update(directions, teams, run.clicks[t])
         np.testing.assert_allclose(run.statistics.weights[t], expected.weights, atol=1e-5, err_msg=f"step {t + 1}")
     assert np.abs(run.statistics.weights[-1]).max() > 0.1
+
+
+@pytest.mark.parametrize("policy", [jr.DBGD(learning_rate=0.1), jr.MGD(num_candidates=2, learning_rate=0.1)])
+def test_released_interleaving_equals_the_reference(policy):
+    policy = dataclasses.replace(policy, distance=0.3, interleaving="released")
+    environment = stream("navigational", list_size=5)
+    run = follow(policy, environment, lambda rank_key, _: (), lambda policy, state: state)
+    expected = dueling.MGD(np.zeros(environment.queries.num_features), 0.3, 0.1)
+    rankers, uncredited = policy.num_candidates + 1, 0
+    for t in range(1, STEPS):
+        before = jax.tree.map(lambda leaf, t=t: leaf[t - 1], run.statistics)
+        rounds = [before.turns[i : i + rankers].tolist() for i in range(0, 5, rankers)]
+        X, _ = documents(environment, run.indices[t])
+        expected.weights = before.weights.tolist()
+        order = sorted(range(len(X)), key=lambda k, words=before.ties: words[k] >> 1)
+        lists = expected.lists(X, before.directions.tolist(), order)
+        ranking, teams = dueling.released_draft(lists, rounds, 5)
+        assert run.rankings[t][: len(ranking)].tolist() == ranking, f"list at step {t + 1}"
+        expected.update(before.directions.tolist(), teams, run.clicks[t])
+        np.testing.assert_allclose(run.statistics.weights[t], expected.weights, atol=1e-5, err_msg=f"step {t + 1}")
+        uncredited += sum(bool(click) for team, click in zip(teams, run.clicks[t], strict=False) if team == -1)
+    assert uncredited > 5 and np.abs(run.statistics.weights[-1]).max() > 0.1
 
 
 def test_team_drafts_are_uniform_over_orders():

@@ -12,6 +12,18 @@ def team_draft(lists, orders, list_size):
     return multileaved, teams
 
 
+def released_draft(lists, orders, list_size):
+    """The same, but the common prefix of all lists is in nobody's team (−1), and the draft begins below it."""
+    prefix = []
+    for documents in zip(*lists, strict=True):
+        if len(set(documents)) > 1 or len(prefix) == list_size:
+            break
+        prefix.append(documents[0])
+    rest = [[k for k in one if k not in prefix] for one in lists]
+    multileaved, teams = team_draft(rest, orders, list_size - len(prefix))
+    return prefix + multileaved, [-1] * len(prefix) + teams
+
+
 class MGD:
     def __init__(self, weights, distance, learning_rate):
         self.weights, self.distance, self.learning_rate = list(weights), distance, learning_rate
@@ -28,7 +40,8 @@ class MGD:
     def update(self, directions, teams, clicks):
         credit = [0] * (len(directions) + 1)
         for ranker, click in zip(teams, clicks, strict=False):
-            credit[ranker] += bool(click)
+            if ranker >= 0:
+                credit[ranker] += bool(click)
         winners = [d for d, c in zip(directions, credit[1:], strict=True) if c > credit[0]]
         for f in range(len(self.weights)):
             if winners:

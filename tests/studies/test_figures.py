@@ -5,8 +5,8 @@ import pytest
 
 import jaxrank as jr
 from jaxrank.command.cli import main
-from jaxrank.core.bounds import batchrank_bound, bubblerank_bound
-from jaxrank.studies.papers import FIGURES, FigureRequest, reproduce
+from jaxrank.core.bounds import batchrank_bound, bubblerank_bound, pairrank_bound
+from jaxrank.studies.papers import BOUNDED, FIGURES, FigureRequest, reproduce
 
 # An independent simulation of the same 60 queries: violations in the first 100 steps in CM, DCM, PBM.
 EXPECTED = {
@@ -22,15 +22,19 @@ EXPECTED = {
 # same paper share.
 SLOW = (
     *("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4"),
-    *("cascadehybrid-fig1", "cascadehybrid-fig2"),
-    *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5", "pairrank-fig6", "pairrank-fig7"),
+    *("batchrank-fig2", "cascadehybrid-fig1", "cascadehybrid-fig1-normalized", "cascadehybrid-fig2"),
+    *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5", "pairrank-fig6", "pairrank-fig7", "pairrank-variants"),
     *("nonstationary", "unknown-examination", "delay", "corruption"),
 )
 
 
+LEFT_OUT = ("CascadeKLUCB", "BatchRank", "BatchRank (released)", "TopRank")
+
+
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FIGURES])
 def test_every_figure_leaves_data_a_picture_and_a_table(name, tmp_path, capsys):
-    assert main(["reproduce", name, "--bound", "--quiet", "--out", str(tmp_path)]) == 0
+    bound = ["--bound"] * (name in BOUNDED)
+    assert main(["reproduce", name, *bound, "--quiet", "--out", str(tmp_path)]) == 0
     assert "synthetic queries" in capsys.readouterr().out
     assert (tmp_path / f"{name}.png").read_bytes().startswith(b"\x89PNG")
     assert "| --- |" in (tmp_path / f"{name}.md").read_text()
@@ -53,6 +57,31 @@ def test_violations_in_the_first_100_steps_on_the_60_real_queries(real_data, nam
         assert abs(by_seed.mean() - number) <= 3 * error + 0.5, f"{model}: {by_seed.mean():.2f} ± {error:.2f}"
 
 
+def test_runs_of_a_figure_are_saved_and_only_read_the_second_time(tmp_path, capsys):
+    """With another number of seeds for one policy, without another policy, and with one click model."""
+    command = ["reproduce", "bubblerank-fig1", "--quiet", "--checkpoint", str(tmp_path / "saved"), "--out"]
+    options = ["--seeds", "2", "StaticRanking=1", *(f"{name}=0" for name in LEFT_OUT), "--click-model", "pbm"]
+    assert main([*command, str(tmp_path / "first"), *options]) == 0
+    files = {file: file.stat().st_mtime_ns for file in (tmp_path / "saved").rglob("step-*")}
+    assert files and all(f"bubblerank-fig1/pbm/{name}" not in str(file) for file in files for name in LEFT_OUT)
+    assert main([*command, str(tmp_path / "second"), *options]) == 0
+    assert {file: file.stat().st_mtime_ns for file in (tmp_path / "saved").rglob("step-*")} == files
+    first, second = (jr.load(tmp_path / name / "bubblerank-fig1.nc") for name in ("first", "second"))
+    np.testing.assert_array_equal(first["regret"], second["regret"])
+    assert first["regret"].sel(policy="StaticRanking").notnull().any(("query", "step")).values.tolist() == [
+        [True, False]
+    ]
+    assert "Seeds: BubbleRank 2, StaticRanking 1." in (tmp_path / "first" / "bubblerank-fig1.md").read_text()
+    assert main(["reproduce", "bubblerank-fig1", "--seeds", "TopRanck=2", "--out", str(tmp_path / "third")]) == 2
+    assert "--seeds must be of policies of this figure" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["bubblerank-fig2", "pairrank-fig3"])
+def test_a_bound_is_refused_where_there_is_none(name, tmp_path, capsys):
+    assert main(["reproduce", name, "--bound", "--out", str(tmp_path)]) == 2
+    assert f"--bound must be left out: no theorem bounds what {name} shows" in capsys.readouterr().err
+
+
 def test_unknown_figures_and_scales_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"figure must be one of bubblerank-fig1, .*; got 'fig9'"):
         reproduce("fig9", FigureRequest(out=tmp_path))
@@ -66,3 +95,19 @@ def test_bounds_are_the_theorems():
     assert bound[0] == pytest.approx(180 * 2 * 2 * 3 / 0.25 * 4 * np.log(100) + 1e-4 * 8 * 100)
     bound = batchrank_bound(np.array([0.5, 0.25]), 1, np.array([np.e]))
     assert bound[0] == pytest.approx(192 * 2 / (0.5 * 0.25) + 8 * (3 * np.e + 1))
+
+
+def test_pairranks_bound_is_every_pair_of_every_step_until_t_prime_and_grows_slowly_after():
+    """Easy numbers, by hand: d = 1, u = Q = 1, λ = 1, so that c_μ = σ(1)σ(−1); and far more steps than t'."""
+    options = {"gap": 0.5, "regularization": 1.0, "norm": 1.0}
+    steps = np.array([10.0, 1e12, 1e13])
+    bound = pairrank_bound(1, 3, steps, **options)
+    assert bound[0] == 10 * 9, "t' is later"
+    flattest = 1 / (2 + np.e + 1 / np.e)
+    a, b, T = 0.25 / (0.25 * flattest * 0.5) ** 2, 0.25 + 2, 1e12
+    spread = a * b * np.sqrt(10)
+    late = (1 + np.sqrt(np.log(T)) + spread) ** 2 + 4 * a * b * np.log(T) + 8 * a - 1
+    w = (T - late) * 3 / (spread + 2 * a * b * np.log(T) + 4 * a)
+    first = late * 9 + (T - late) * 9 * (1 / T + (1 - 1 / T) / T)
+    expected = first + (1 - 1 / T) ** 2 * (6 * a * np.log1p(10 * T / 2) + a * w) ** 2
+    assert bound[1] == pytest.approx(expected, rel=1e-9)

@@ -12,6 +12,7 @@ from worlds import topic_bandit
 import jaxrank as jr
 from jaxrank.core.checks import positive
 from jaxrank.core.pytrees import array, pytree
+from jaxrank.studies.tuning import best_on_grid
 
 
 @pytree
@@ -91,3 +92,16 @@ def test_tune_names_what_it_cannot_take():
     ):
         with pytest.raises(ValueError, match=message):
             jr.tune(policy, environment, 10, names, **options)
+
+
+def test_a_grid_is_widened_while_its_edge_is_best():
+    asked = []
+
+    def score(values):
+        asked.extend(values)
+        return [-abs(np.log2(value) - 5) for value in values]
+
+    assert best_on_grid(score, (1.0, 2.0, 4.0)) == (32.0, [1, 2, 4, 8, 16, 32, 64])
+    assert asked == [1, 2, 4, 8, 16, 32, 64], "and no further"
+    assert best_on_grid(score, (1.0, 2.0), most=1) == (4.0, [1, 2, 4])
+    assert best_on_grid(score, (2.0**6, 2.0**7, 2.0**8)) == (32.0, [16, 32, 64, 128, 256])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +16,11 @@ from jaxrank.core.pytrees import take_instances
 from jaxrank.core.types import ClickModel, Environment, Policy
 from jaxrank.datasets import synthetic, yandex
 from jaxrank.engine.simulation import simulate
+from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import FORMATS
 from jaxrank.output.report import Report, write_report
 from jaxrank.output.results import stack
-from jaxrank.output.tables import plus_minus
+from jaxrank.output.tables import counted, plus_minus
 
 if TYPE_CHECKING:
     import xarray
@@ -46,7 +48,10 @@ class FigureRequest:
       progress: show progress bars.
       format: of the picture, "png", "pdf" or "svg".
       checkpoint: a folder in which runs are saved, and from which they continue; finished ones are only read.
-      seeds: repetitions instead of the scale's, as text: "10" for all policies, "TopRank=2" for one of them.
+      seeds: repetitions instead of the scale's, as text: "10" for all policies, "TopRank=2" for one of them, and
+        "TopRank=0" to leave it out.
+      click_models: which of the figure's click models; all if none is named.
+      stop_at: where the users of PairRank's figures may stop: at a "click", as printed, or at a "view", as released.
     """
 
     scale: str = "smoke"
@@ -57,10 +62,13 @@ class FigureRequest:
     format: str = "png"
     checkpoint: Path | None = None
     seeds: tuple[str, ...] = ()
+    click_models: tuple[str, ...] = ()
+    stop_at: str = "click"
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
         choice("format", self.format, FORMATS)
+        choice("stop_at", self.stop_at, ("click", "view"))
         self._seeds()
 
     @property
@@ -78,7 +86,7 @@ class FigureRequest:
             policy, _, number = text.rpartition("=")
             if not number.isdigit():
                 raise ValueError(f"seeds must be a number, or a policy and a number as TopRank=2; got {text!r}")
-            numbers[policy] = integer("seeds", int(number))
+            numbers[policy] = integer("seeds", int(number), 0 if policy else 1)
         return numbers
 
 
@@ -106,7 +114,8 @@ def run(
     if unknown:
         raise ValueError(f"seeds must be of policies of this figure, {', '.join(policies)}; got {unknown[0]!r}")
     runs = {}
-    for label, policy in policies.items():
+    chosen = {label: policy for label, policy in policies.items() if request.num_seeds(label, num_seeds) > 0}
+    for label, policy in chosen.items():
         folder = None if request.checkpoint is None else Path(request.checkpoint) / name / quote(label, safe=" ()")
         runs[label] = simulate(
             policy,
@@ -131,7 +140,10 @@ def run_models(
     **options: Any,
 ) -> "xarray.Dataset":
     """``run`` in each click model, stacked along a ``click_model`` dimension."""
-    worlds = {model: environment(queries(request, model, size.num_queries)) for model in models}
+    for model in request.click_models:
+        choice("click_models", model, models)
+    chosen = [model for model in models if not request.click_models or model in request.click_models]
+    worlds = {model: environment(queries(request, model, size.num_queries)) for model in chosen}
     return run_worlds(request, name, "click_model", worlds, policies, size, **options)
 
 
@@ -157,10 +169,14 @@ def run_worlds(
     return together
 
 
-def refuse_bound(name: str, request: FigureRequest) -> None:
-    """For a figure without a theorem to draw."""
-    if request.bound:
-        raise ValueError(f"bound must be left out: no theorem bounds what {name} shows")
+def seeds_of_each(result: "xarray.Dataset") -> str:
+    """How many seeds each policy has, if they differ."""
+    curve = result["regret"].isel(step=-1)
+    numbers = curve.notnull().any([d for d in curve.dims if d not in ("policy", "seed")]).sum("seed")
+    if len(np.unique(numbers)) == 1:
+        return f"Every policy has {counted(int(numbers[0]), 'seed')}."
+    each = zip(numbers["policy"].values, numbers.values, strict=True)
+    return f"Seeds: {', '.join(f'{policy} {int(number)}' for policy, number in each)}."
 
 
 def paired(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float, float]:
@@ -168,12 +184,8 @@ def paired(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float
 
     Seeds are averaged first, because two seeds of one query are not two queries; with one query, seeds are paired.
     """
-    gap = values - other
-    each = (gap.mean("seed") if gap.sizes.get("query", 1) > 1 else gap).values.ravel()
-    if each.size < 2:
-        return float(each.mean()), float("nan")
-    quantile = 1.96 + (1.96**3 + 1.96) / (4 * (each.size - 1))  # of Student's t, by its first expansion
-    return float(each.mean()), float(quantile * each.std(ddof=1) / np.sqrt(each.size))
+    mean, low, _ = difference(values, other)
+    return mean, mean - low
 
 
 def verdict(claim: str, gap: tuple[float, float], sign: int) -> str:
@@ -186,8 +198,10 @@ def verdict(claim: str, gap: tuple[float, float], sign: int) -> str:
 def write(name: str, request: FigureRequest, report: Report) -> None:
     """Writes <name>.nc, <name>.<format> and <name>.md."""
     minutes = report.result.attrs["wall_time_seconds"] / 60
-    seeds = "".join(f" --seeds {text}" for text in request.seeds)
-    command = f"jaxrank reproduce {name} --scale {request.scale}{seeds}"
+    seeds = f" --seeds {shlex.join(request.seeds)}" if request.seeds else ""
+    stop = "" if request.stop_at == "click" else f" --stop-at {request.stop_at}"
+    models = f" --click-model {' '.join(request.click_models)}" if request.click_models else ""
+    command = f"jaxrank reproduce {name} --scale {request.scale}{seeds}{models}{stop}"
     note = f"`{command}`, {request.world}, {minutes:.1f} minutes{_commit()}."
     write_report(Path(request.out), name, report, note, request.format)
 

@@ -4,25 +4,29 @@ The paper has Yahoo! LTRC and MSLR-WEB10K, 20 runs of 5,000 steps, three users. 
 LETOR dataset; without it, a synthetic one. Users are those for 5 grades, which these datasets have.
 
 As in the paper, the hyper-parameters of DBGD, MGD and PDGD are those of their papers, and those of the others are set
-by the best NDCG@10 on validation queries, the same for all users of a dataset: λ of PairRank and the learning rate of
-RankNet, in short runs. Without a validation split, every fifth training query is held out of these short runs.
+by the best NDCG@10 on validation queries, the same for all users of a dataset, in short runs: λ and α of PairRank, the
+learning rates of RankNet and of ε-greedy, ε, and λ of the offline ranker. A grid is widened while its edge is best.
+Without a validation split, the score is the mean over five folds of the training queries. PairRank as released has the
+released hyper-parameters. NDCG of a query without relevant documents counts as 0 online, and offline such queries are
+left out.
 """
 
 import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from jaxrank.click_models.graded import graded_user
 from jaxrank.core.types import Policy
 from jaxrank.datasets.letor_files import LetorData, letor, synthetic_letor
-from jaxrank.engine.simulation import compare, simulate
+from jaxrank.engine.simulation import simulate
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.learning.training import offline_ranknet
+from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import (
     Entries,
     band_entry,
@@ -34,11 +38,12 @@ from jaxrank.output.plotting import (
     plain_ticks,
     styles,
 )
-from jaxrank.output.report import Report, ordering
+from jaxrank.output.report import HOW, Report, verdict
 from jaxrank.output.results import describe_error, mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, FixedRanker, PairRank, SGDRankNet
-from jaxrank.studies.papers.figure import FigureRequest, Size
+from jaxrank.studies.papers.figure import FigureRequest, Size, run
+from jaxrank.studies.tuning import best_on_grid
 
 if TYPE_CHECKING:
     import xarray
@@ -47,13 +52,21 @@ USERS = ("perfect", "navigational", "informational")
 POLICIES: dict[str, Callable[[], Any]] = {
     "PairRank_C": partial(PairRank, exploration="conservative"),
     "PairRank_R": partial(PairRank, exploration="random"),
+    "PairRank_C (released)": partial(PairRank.released, exploration="conservative"),
+    "PairRank_R (released)": partial(PairRank.released, exploration="random"),
     "SGDRankNet": SGDRankNet,
     "PDGD": PDGD,
     "EpsilonGreedy": EpsilonGreedy,
     "MGD": MGD,
     "DBGD": DBGD,
 }
-TUNED: dict[str, tuple[float, ...]] = {"regularization": (0.1, 1.0, 10.0, 100.0), "learning_rate": (0.03, 0.1, 0.3)}
+TUNED: dict[str, dict[str, tuple[float, ...]]] = {  # by policy: what is tuned, one after the other, and its first grid
+    "PairRank_C": {"regularization": (0.1, 1.0, 10.0, 100.0), "alpha": (0.01, 0.1, 1.0)},
+    "SGDRankNet": {"learning_rate": (0.01, 0.03, 0.09)},
+    "EpsilonGreedy": {"learning_rate": (0.01, 0.03, 0.09), "epsilon": (0.05, 0.1, 0.2)},
+}
+OFFLINE = (1e-4, 1e-3, 1e-2)  # λ of the offline ranker
+FOLDS = 5
 _SIZES = {"smoke": Size(8, 2, 60), "laptop": Size(0, 5, 2_000), "paper": Size(0, 20, 5_000)}  # 0: all queries
 _RECORDS = {"smoke": 3, "laptop": 40, "paper": 50}
 
@@ -65,78 +78,107 @@ def _data(request: FigureRequest) -> LetorData:
 
 
 @cache
-def _runs(scale: str, data: str | None, progress: bool, zoom: bool) -> "xarray.Dataset":
+def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     """The runs that figures 3–5 share; with ``zoom``, those of figures 6 and 7."""
-    request = FigureRequest(scale, data, progress=progress)
-    size, queries = _SIZES[scale], _data(request)
-    environment = QueryStream(queries.train, graded_user(*USERS))
-    offline = offline_ranknet(queries.train, num_epochs=3 if scale == "smoke" else 100)
+    size, queries = _SIZES[request.scale], _data(request)
+    environment = _stream(queries.train, request)
+    tries = 0 if request.scale == "smoke" else 4
+    epochs = 3 if request.scale == "smoke" else 100
+    offline, chosen = _offline(queries, epochs, tries)
     ideal = OfflineNDCG(queries.test)
     probes: dict[str, Any] = {"ndcg@10": ideal, "cosine": Cosine(offline)}
-    policies = _tuned(queries, scale, ["PairRank_C"] if zoom else list(POLICIES))
+    names = [name for name in POLICIES if name.startswith("PairRank_C") or not zoom]
+    policies = _tuned(queries, request, names, tries, chosen)
     if zoom:
         probes = {"blocks": BlockSizes(num_queries=8, top=queries.train.max_documents)}
-    result = compare(
+    result = run(
+        request,
+        f"pairrank-{'fig6' if zoom else 'fig3'}-{request.stop_at}",
         policies,
         environment,
         size.num_steps,
-        num_seeds=size.num_seeds,
-        num_records=_RECORDS[scale],
+        size.num_seeds,
+        num_records=_RECORDS[request.scale],
         metrics=("cndcg", "ndcg", "regret"),
         probes=probes,
-        progress=progress,
     ).assign_coords(user=list(USERS))
-    result.attrs |= {"data": request.world, "scale": scale, "offline_ndcg": float(_ndcg_of(ideal, offline))}
-    result.attrs["chosen"] = ", ".join(
-        f"{name}: {_choice(policy)}" for name, policy in policies.items() if _choice(policy)
-    )
+    result.attrs |= {"data": request.world, "scale": request.scale}
+    result.attrs |= {"offline_ndcg": float(_ndcg_of(ideal, offline)), "chosen": "; ".join(chosen)}
     return result
 
 
-def _tuned(queries: LetorData, scale: str, names: list[str]) -> dict[str, Policy]:
-    """The policies with the hyper-parameters that are best on validation queries. Both PairRanks have the same λ."""
-    train, held_out = queries.train, queries.validation
-    if held_out is None:
-        numbers = np.arange(train.num_queries)
-        train, held_out = train.take(numbers[numbers % 5 != 0]), train.take(numbers[::5])
-    environment = QueryStream(train, graded_user(*USERS))
-    num_steps = _SIZES[scale].num_steps // 4
-    probe = OfflineNDCG(held_out)
-    chosen: dict[str, Policy] = {}
+def _stream(queries: Any, request: FigureRequest) -> QueryStream:
+    return QueryStream(queries, graded_user(*USERS, stop_at=request.stop_at))
+
+
+def _folds(queries: LetorData) -> list[tuple[Any, Any]]:
+    """(queries to learn from, queries to score on), once with the validation split and otherwise for each fold."""
+    train = queries.train
+    if queries.validation is not None:
+        return [(train, queries.validation)]
+    numbers = np.arange(train.num_queries)
+    return [(train.take(numbers[numbers % FOLDS != k]), train.take(numbers[k::FOLDS])) for k in range(FOLDS)]
+
+
+def _offline(queries: LetorData, num_epochs: int, tries: int) -> tuple[Any, list[str]]:
+    """The offline ranker with its best λ, trained on all training queries, and what was chosen."""
+    folds = _folds(queries)[: None if tries else 1]
+
+    def score(values: Sequence[float]) -> list[float]:
+        by_fold = []
+        for train, held_out in folds:
+            probe = OfflineNDCG(held_out)
+            fits = [offline_ranknet(train, num_epochs=num_epochs, regularization=value) for value in values]
+            by_fold.append([float(_ndcg_of(probe, fit)) for fit in fits])
+        return np.mean(by_fold, axis=0).tolist()
+
+    best, tried = best_on_grid(score, OFFLINE if tries else OFFLINE[:2], tries)
+    ranker = offline_ranknet(queries.train, num_epochs=num_epochs, regularization=best)
+    return ranker, [f"offline ranker: λ = {best:g} of {_shown(tried)}"]
+
+
+def _tuned(
+    queries: LetorData, request: FigureRequest, names: list[str], tries: int, chosen: list[str]
+) -> dict[str, Policy]:
+    """The policies with the hyper-parameters that are best on validation queries. Both PairRanks have the same."""
+    folds = [
+        (_stream(train, request), OfflineNDCG(held_out)) for train, held_out in _folds(queries)[: None if tries else 1]
+    ]
+    num_steps = _SIZES[request.scale].num_steps // 4
+    found: dict[str, Any] = {}
     for name in names:
         policy = POLICIES[name]()
         if name == "PairRank_R":
-            policy = dataclasses.replace(policy, regularization=chosen["PairRank_C"].regularization)  # type: ignore
-        elif name in ("PairRank_C", "SGDRankNet", "EpsilonGreedy"):
-            field = "regularization" if name == "PairRank_C" else "learning_rate"
-            sweep = dataclasses.replace(policy, **{field: np.array(TUNED[field])})
-            options: Any = {"num_seeds": 2, "metrics": ("ndcg",), "num_records": 4, "progress": False}
-            run = simulate(sweep, environment, num_steps, probes={"validation": probe}, **options)
-            score = run["validation"].mean(("user", "seed", "step")).values
-            policy = dataclasses.replace(policy, **{field: TUNED[field][int(np.argmax(score))]})
-        chosen[name] = policy
-    return chosen
+            policy = dataclasses.replace(found["PairRank_C"], exploration="random")
+        for field, grid in TUNED.get(name, {}).items():
+
+            def score(values: Sequence[float], policy: Any = policy, field: str = field) -> list[float]:
+                sweep = dataclasses.replace(policy, **{field: np.array(values)})
+                options: Any = {"num_seeds": 2, "metrics": ("ndcg",), "num_records": 4, "progress": False}
+                runs = [simulate(sweep, env, num_steps, probes={"validation": p}, **options) for env, p in folds]
+                return np.mean(
+                    [one["validation"].mean(("user", "seed", "step")).values for one in runs], axis=0
+                ).tolist()
+
+            value, tried = best_on_grid(score, grid if tries else grid[:2], tries)
+            policy = dataclasses.replace(policy, **{field: value})
+            chosen.append(f"{name}: {field} {value:g} of {_shown(tried)}")
+        found[name] = policy
+    return found
 
 
 def _ndcg_of(probe: OfflineNDCG, params: Any) -> Any:
     return probe(FixedRanker(params), (), None)
 
 
-def _choice(policy: Any) -> str:
-    if isinstance(policy, PairRank):
-        return f"λ = {float(policy.regularization):g} of {_grid('regularization')}"
-    if isinstance(policy, SGDRankNet | EpsilonGreedy):
-        return f"learning rate {float(policy.learning_rate):g} of {_grid('learning_rate')}"
-    return ""
-
-
-def _grid(field: str) -> str:
-    return "/".join(f"{value:g}" for value in TUNED[field])
+def _shown(values: Sequence[float]) -> str:
+    return "/".join(f"{value:g}" for value in values)
 
 
 def _run(request: FigureRequest, zoom: bool = False) -> "xarray.Dataset":
     data = None if request.data is None else os.fspath(request.data)
-    return _runs(request.scale, data, request.progress, zoom)
+    same = dataclasses.replace(request, data=data, out=FigureRequest.out, format="png")  # figures share their runs
+    return _runs(same, zoom)
 
 
 def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str, float] | None = None) -> Report:
@@ -160,22 +202,24 @@ def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str
         last = result[metric].sel(policy=policy).isel(step=-1)
         rows.append([str(policy), *(plus_minus(*mean_and_error(last.sel(user=user)), digits) for user in USERS)])
     table = markdown([f"{metric} at {int(result['step'][-1]):,}", *USERS], rows)
-    return Report(result, figure, f"{table}\n\nChosen on validation queries: {result.attrs['chosen']}.")
+    chosen = f"Chosen on validation queries: {result.attrs['chosen']}. ± is the standard error over seeds."
+    return Report(result, figure, f"{table}\n\n{chosen}")
 
 
-def _orderings(result: "xarray.Dataset", metric: str, digits: int) -> str:
-    """Whether the orderings of Sec. 4.2 hold: PairRank above all others, and PDGD above MGD and DBGD."""
-    lines = [f"Published orderings of {metric}, ✓ as here, ✗ not as here:", ""]
+def _verdicts(result: "xarray.Dataset", metric: str, digits: int) -> str:
+    """The orderings of Sec. 4.2: PairRank above all others, PairRank_C above _R, and PDGD above MGD and DBGD."""
+    known = [str(policy) for policy in result["policy"].values]
+    baselines = [policy for policy in known if not policy.startswith("PairRank")]
+    lines = [f"{HOW} {metric} at the end, over seeds:", ""]
     for user in USERS:
-        last = result[metric].isel(step=-1).sel(user=user).mean("seed")
-        here = {str(policy): float(last.sel(policy=policy)) for policy in last["policy"].values}
-        baselines = [policy for policy in POLICIES if not policy.startswith("PairRank")]
-        for policy, others in (
-            ("PairRank_C", ["PairRank_R", *baselines]),
-            ("PairRank_R", baselines),
-            ("PDGD", ["MGD", "DBGD"]),
-        ):
-            lines.append(ordering(user, policy, "above", others, here, digits))
+        last = result[metric].isel(step=-1).sel(user=user)
+        claims = [("PDGD", other) for other in ("MGD", "DBGD")]
+        for kind in ("", " (released)"):
+            claims.append((f"PairRank_C{kind}", f"PairRank_R{kind}"))
+            claims += [(f"PairRank_{explores}{kind}", other) for explores in "CR" for other in baselines]
+        lines += [
+            verdict(user, name, "above", other, last, digits) for name, other in claims if {name, other} <= set(known)
+        ]
     return "\n".join(lines)
 
 
@@ -184,7 +228,7 @@ def fig3(request: FigureRequest) -> Report:
     result = _run(request)
     offline = result.attrs["offline_ndcg"]
     report = _by_user(result, "ndcg@10", 4, {"offline RankNet": offline})
-    more = f"Offline RankNet (the labels): {offline:.4f}.\n\n{_orderings(result, 'ndcg@10', 4)}"
+    more = f"Offline RankNet (the labels): {offline:.4f}.\n\n{_verdicts(result, 'ndcg@10', 4)}"
     return report._replace(table=f"{report.table}\n\n{more}")
 
 
@@ -192,7 +236,16 @@ def fig4(request: FigureRequest) -> Report:
     """Figure 4: online performance, discounted cumulative NDCG@10."""
     result = _run(request)
     report = _by_user(result, "cndcg", 1)
-    return report._replace(table=f"{report.table}\n\n{_orderings(result, 'cndcg', 1)}")
+    return report._replace(table=f"{report.table}\n\n{_regret(result)}\n\n{_verdicts(result, 'cndcg', 1)}")
+
+
+def _regret(result: "xarray.Dataset") -> str:
+    """Kendall's tau regret: the number of mis-ordered pairs so far, which Theorem 1 bounds."""
+    rows = []
+    for policy in result["policy"].values:
+        last = result["regret"].sel(policy=policy).isel(step=-1)
+        rows.append([str(policy), *(plus_minus(*mean_and_error(last.sel(user=user)), 0) for user in USERS)])
+    return markdown([f"mis-ordered pairs in {int(result['step'][-1]):,} steps", *USERS], rows)
 
 
 def fig5(request: FigureRequest) -> Report:
@@ -203,23 +256,24 @@ def fig5(request: FigureRequest) -> Report:
 def fig6(request: FigureRequest) -> Report:
     """Figure 6: the size of PairRank's block at ranks 1, 5 and 10."""
     result = _run(request, zoom=True)
-    sizes = result["blocks"].isel(policy=0)
+    policies = [str(policy) for policy in result["policy"].values]
     figure, axes = panels(len(USERS))
-    looks = styles(f"rank {rank}" for rank in (1, 5, 10))
+    looks = styles(f"{policy}, rank {rank}" for policy in policies for rank in (1, 5, 10))
     entries: Entries = {}
     rows = []
     for ax, user in zip(axes, USERS, strict=True):
-        for rank in (1, 5, 10):
+        for policy, rank in ((policy, rank) for policy in policies for rank in (1, 5, 10)):
+            sizes = result["blocks"].sel(policy=policy)
             mean, error = mean_and_error(sizes.sel(user=user).isel(blocks_0=min(rank, sizes.sizes["blocks_0"] - 1)))
-            label = f"rank {rank}"
+            label = f"{policy}, rank {rank}"
             entries[label] = draw_line(ax, mean["step"], mean, error, label=label, **looks[label])
             marks = np.unique(np.linspace(0, mean.sizes["step"] - 1, 4).round().astype(int))
-            rows.append([user, str(rank), *(plus_minus(mean[m], error[m], 1) for m in marks)])
+            rows.append([policy, user, str(rank), *(plus_minus(mean[m], error[m], 1) for m in marks)])
         ax.set(xlabel="Step", ylabel="Size of the block", title=user)
         plain_ticks(ax.xaxis)
         log_scale(ax, np.concatenate([line.get_ydata() for line in ax.lines]))
     legend_below(figure, entries | band_entry(describe_error(sizes.isel(user=0))))
-    header = ["user", "rank", *(f"size at {int(mean['step'][m]):,}" for m in marks)]
+    header = ["policy", "user", "rank", *(f"size at {int(mean['step'][m]):,}" for m in marks)]
     return Report(result, figure, markdown(header, rows))
 
 
@@ -246,3 +300,65 @@ def fig7(request: FigureRequest) -> Report:
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.1), ncols=2, frameon=False, fontsize="small")
     header = ["number of blocks", *(f"at {int(values['step'][m]):,}" for m in marks)]
     return Report(result, figure, markdown(header, rows))
+
+
+VARIANTS = {  # pair rule × scaling of the loss, each with a λ of its size; α is that of the released code's example
+    f"{pairs}, {loss}": partial(PairRank, pairs=pairs, loss=loss, regularization=10.0 if loss == "sum" else 0.1)
+    for pairs in ("neighbours", "matched")
+    for loss in ("sum", "mean")
+}
+
+
+def variants(request: FigureRequest) -> Report:
+    """Not a figure of the paper: PairRank's pair rule, loss and users' stop rule, each printed and released."""
+    import xarray
+
+    size, queries = _SIZES[request.scale], _data(request)
+    policies: dict[str, Policy] = {name: make() for name, make in VARIANTS.items()}
+    policies["released, α = 0.01"] = PairRank.released()
+    policies["PDGD"] = PDGD()
+    stops = ("click", "view")
+    runs = []
+    for stop in stops:
+        environment = QueryStream(queries.train, graded_user("informational", stop_at=stop))
+        options: dict[str, Any] = {"num_records": _RECORDS[request.scale], "metrics": ("cndcg", "regret")}
+        options["probes"] = {"ndcg@10": OfflineNDCG(queries.test)}
+        name = f"pairrank-variants/{stop}"
+        runs.append(run(request, name, policies, environment, size.num_steps, size.num_seeds, **options))
+    result = xarray.concat(runs, xarray.Variable("stop", list(stops)), combine_attrs="drop_conflicts")
+    result.attrs |= {"data": request.world, "scale": request.scale}
+    result.attrs["wall_time_seconds"] = sum(one.attrs["wall_time_seconds"] for one in runs)
+    figure, axes = panels(len(stops))
+    entries: Entries = {}
+    tables = []
+    for ax, stop in zip(axes, stops, strict=True):
+        entries |= draw_curves(ax, result.sel(stop=stop), "ndcg@10", title=f"informational, stops at a {stop}")
+    legend_below(figure, entries)
+    for metric, digits in (("ndcg@10", 4), ("cndcg", 1)):
+        last = result[metric].isel(step=-1)
+        rows = [
+            [name, *(plus_minus(*mean_and_error(last.sel(policy=name, stop=stop)), digits) for stop in stops)]
+            for name in policies
+        ]
+        header = [f"{metric} at {int(result['step'][-1]):,}", *(f"stops at a {stop}" for stop in stops)]
+        tables += [markdown(header, rows), _effects(last, digits)]
+    return Report(result, figure, "\n\n".join([*tables, "± is the standard error over seeds."]))
+
+
+def _effects(last: "xarray.DataArray", digits: int) -> str:
+    """Each factor's effect, released minus printed, on the mean over the other two factors, with its interval."""
+    cells = {
+        (pairs, loss, stop): last.sel(policy=f"{pairs}, {loss}", stop=stop)
+        for pairs in ("neighbours", "matched")
+        for loss in ("sum", "mean")
+        for stop in ("click", "view")
+    }
+    lines = []
+    for place, (what, released) in enumerate(
+        (("matched pairs", "matched"), ("mean loss", "mean"), ("stops at a view", "view"))
+    ):
+        with_it = sum(value for key, value in cells.items() if key[place] == released) / 4
+        without = sum(value for key, value in cells.items() if key[place] != released) / 4
+        mean, low, high = difference(cast("xarray.DataArray", with_it), cast("xarray.DataArray", without))
+        lines.append(f"- {what}: {mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
+    return "The effect of each released choice, over the other two (95 % intervals over seeds):\n\n" + "\n".join(lines)
