@@ -52,7 +52,7 @@ def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list
     kept = [i in state and math.prod(shape) >= _LARGE for i, shape in enumerate(shapes)]
     of_entries = partial(entry_by_entry, num_lanes=BLOCK)
 
-    def step() -> None:
+    def step(t: Array) -> None:
         entries = []
         for shape, leaf, stays in zip(shapes, leaves, kept, strict=True):
             same = [jnp.zeros(BLOCK, leaf.dtype)] * math.prod(shape)  # one and the same: quick to evaluate
@@ -60,8 +60,8 @@ def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list
             entries.append(KeptEntries(shape, leaf.dtype, _Imagined(plain)) if stays else plain)
         lane = jax.tree.unflatten(structure, entries)
         try:
-            after, sums = of_entries(partial(advance_lane, metrics, prng))(lane, jnp.int32(1))
-            of_entries(end_interval)(lane._replace(state=after, sums=sums), jnp.int32(1))
+            after, sums = of_entries(partial(advance_lane, metrics, prng))(lane, t)
+            of_entries(end_interval)(lane._replace(state=after, sums=sums), t)
         except TouchedError as error:
             kept[next(i for i, x in enumerate(entries) if x is error.entries)] = False
             return
@@ -71,7 +71,7 @@ def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list
     before: list[bool] = []
     while before != kept:
         before = list(kept)
-        jax.eval_shape(step)
+        jax.eval_shape(step, jax.ShapeDtypeStruct((), jnp.int32))  # a step that is known would leave branches out
     return kept
 
 
