@@ -71,7 +71,7 @@ def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list
     before: list[bool] = []
     while before != kept:
         before = list(kept)
-        # A new function, since JAX would remember what ``step`` returned; and a step that is not known, since a known one
+        # A new function, since JAX remembers what ``step`` returned; and a step that is not known, since a known one
         # would leave branches out.
         jax.eval_shape(lambda t: step(t), jax.ShapeDtypeStruct((), jnp.int32))
     return kept
