@@ -1,6 +1,7 @@
 """A call as one Pallas kernel does what the XLA loop does. On the CPU it runs in interpret mode: as plain JAX."""
 
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -10,16 +11,17 @@ from worlds import HastyBatchRank, click_model, worst_first
 
 import jaxrank as jr
 from jaxrank.engine.entry_loop import run_entries
-from jaxrank.engine.entrywise import NotEntrywiseError
 from jaxrank.engine.kernel import kept_in_memory, run_kernel
 from jaxrank.engine.lanes import run_intervals
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
+from jaxrank.engine.ways import choose
 
 METRICS = ("regret", "violations")  # a float and an integer
 LANES, BLOCK = 7, 4  # the last block has a lane too many
 # Two whole intervals, one that is cut short, and an empty one that fills the call up.
 INTERVALS = np.array([[1, 40, 1], [40, 61, 1], [61, 80, 0], [0, 0, 0]], np.int32)
+A100 = SimpleNamespace(devices=np.array([SimpleNamespace(platform="gpu", compute_capability="8.0")]))
 CHI = [1.0, 0.8, 0.6, 0.4]  # examination probabilities
 # Bounds low enough for exchanges, splits and eliminations within these steps.
 POLICIES = {
@@ -92,23 +94,26 @@ def test_the_kernel_and_the_loop_over_entries_do_what_the_loop_does(name):
     assert_alike(jax.tree.map(lambda x: x[0], continued[1]), jax.tree.map(lambda x: x[1], whole[1]))
 
 
+# Policies that are no kernels: those with features, with operations on whole arrays, or with large states.
+ON_ARRAYS = {"pbm_ts", "recurrank", "glrt_cascade_ucb", "glrt_cascade_klucb"}
+WITH_FEATURES = {"cascade_lin_ucb", "cascade_lin_ts", "cascade_lsb", "cascade_hybrid"}
+WITH_FEATURES |= {"pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet"}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")  # from JAX 0.12 on
-@pytest.mark.parametrize("name", jr.available())
+@pytest.mark.parametrize("name", sorted({*jr.available()} - WITH_FEATURES))
 def test_every_feature_free_policy_lowers_for_a_gpu(name):
-    """By Triton, as one kernel; what the GPU's compiler makes of it is not known here."""
-    policy = jr.make(name, **({"examination": [1.0, 0.7, 0.5, 0.2]} if name.startswith("pbm") else {}))
+    """By Triton, as one kernel. ``benchmarks/accelerators.py`` shows what the GPU's compiler makes of it."""
+    policy = jr.make(name, **({"examination": CHI} if name.startswith("pbm") else {}))
     task = make_task(policy, metrics=("regret",))
-    try:
-        lanes = task.make_lanes(np.arange(LANES))
-    except ValueError as error:
-        pytest.skip(str(error))  # it needs features
-    kernel = jax.jit(partial(run_kernel, metrics=("regret",), prng="jaxrank"))
-    if name == "pbm_ts":  # the grid of its posterior is a sequence of 64 cells
-        with pytest.raises(NotEntrywiseError, match="scan"):
-            kernel.trace(lanes, INTERVALS)
+    lanes = task.make_lanes(np.arange(LANES))
+    options = {"metrics": ("regret",), "prng": "jaxrank"}
+    way = choose("kernel" if name not in ON_ARRAYS else None, lanes, {}, mesh=A100, **options)
+    assert way.name == ("loop" if name in ON_ARRAYS else "kernel")
+    if name in ON_ARRAYS:
         return
-    traced = kernel.trace(lanes, INTERVALS)
+    traced = jax.jit(partial(run_kernel, **options)).trace(lanes, INTERVALS)
     try:
         text = traced.lower(lowering_platforms=("cuda",)).as_text()
     except RuntimeError as error:
