@@ -15,6 +15,9 @@ from jax import lax
 
 from jaxrank.core.types import Array
 
+# Numbers that a lane may consist of, state and parameters together, to be taken apart: in a kernel, each is a register
+# or a place in the cache of its core. ``benchmarks/accelerators.py`` shows what larger lanes compile to.
+MOST_ENTRIES = 400
 Entry = Any  # np.generic, Array [], Array [lanes], or for a key a tuple of such words
 
 

@@ -21,9 +21,9 @@ from jax.experimental.pallas import triton
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
-from jaxrank.engine.entries import Entries, KeptEntries, TouchedError, is_entries
+from jaxrank.engine.entries import MOST_ENTRIES, Entries, KeptEntries, TouchedError, is_entries
 from jaxrank.engine.entry_loop import advance_lane, end_interval, vectors
-from jaxrank.engine.entrywise import entry_by_entry
+from jaxrank.engine.entrywise import NotEntrywiseError, entry_by_entry
 from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of
 
 BLOCK = 128  # lanes of one program: a vector of Triton's must have a power of two of them
@@ -43,7 +43,8 @@ def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list
     """For every leaf of ``lanes``: does it stay in memory, because it is large and only rare branches change it?
 
     Raises:
-      NotEntrywiseError: the policy or the environment has an operation that cannot be evaluated entry by entry.
+      NotEntrywiseError: the policy or the environment has an operation that cannot be evaluated entry by entry, or too
+        many entries are used in every step.
     """
     leaves, structure = jax.tree.flatten(lanes)
     axes = lane_axes(lanes)
@@ -71,6 +72,9 @@ def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list
     before: list[bool] = []
     while before != kept:
         before = list(kept)
+        entries = sum(math.prod(shape) for shape, stays in zip(shapes, kept, strict=True) if not stays)
+        if entries > MOST_ENTRIES:
+            raise NotEntrywiseError(f"a lane has {entries:,} numbers, and at most {MOST_ENTRIES:,} are taken apart")
         # A new function, since JAX remembers what ``step`` returned; and a step that is not known, since a known one
         # would leave branches out.
         jax.eval_shape(lambda t: step(t), jax.ShapeDtypeStruct((), jnp.int32))

@@ -18,11 +18,9 @@ import jax
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
+from jaxrank.engine.entries import MOST_ENTRIES
 from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of, run_intervals
 
-# Numbers that a lane may consist of, state and parameters together, to be taken apart: in a kernel, each is a register
-# or a place in the cache of its core. ``benchmarks/accelerators.py`` shows what larger lanes compile to.
-MOST_ENTRIES = 400
 _OLDEST_GPU = 8.0  # the compute capability that Triton needs
 # The parts of a program that XLA puts into CUDA graphs. With loops and conditionals among them, a whole call is one
 # graph, and the host never waits inside of it; by default, XLA copies every loop's condition to the host.
@@ -57,17 +55,21 @@ def choose(
     platform = platform_of(mesh)
     if asked is None and platform == "cpu":
         return Way("loop", "the fastest on a CPU")
-    obstacle = "probes see whole arrays" if probes else _of_code(lanes, metrics, prng)
-    if asked is not None and obstacle:
-        raise ValueError(f"way must be 'loop' where lanes cannot be taken apart; got {asked!r}, but {obstacle}")
-    if obstacle:
-        return Way("loop", obstacle)
+    reason = "as asked for"
+    if asked != "entries":
+        reason = _on_arrays(lanes, probes, metrics, prng)
+        if asked is None or platform == "gpu":  # on others, a kernel that is asked for is interpreted
+            reason = _of_device(mesh) or reason
+        if not reason:
+            return Way("kernel")
+        if asked == "kernel":
+            raise ValueError(f"way must be 'loop' or left out where a kernel cannot be had; got 'kernel', but {reason}")
+    obstacle = _too_many(lanes) or _on_arrays(lanes, probes, metrics, prng)
+    if not obstacle:
+        return Way("entries", reason)
     if asked == "entries":
-        return Way("entries", "as asked for")
-    obstacle = _of_device(mesh)
-    if asked == "kernel" and obstacle and platform == "gpu":
-        raise ValueError(f"way must be 'loop' or 'entries' where there are no kernels; got 'kernel', but {obstacle}")
-    return Way("entries", obstacle) if obstacle and asked is None else Way("kernel")
+        raise ValueError(f"way must be 'loop' where lanes cannot be taken apart; got 'entries', but {obstacle}")
+    return Way("loop", obstacle)
 
 
 def _of_device(mesh: Mesh) -> str:
@@ -83,10 +85,17 @@ def _of_device(mesh: Mesh) -> str:
     return ""
 
 
-def _of_code(lanes: Lanes, metrics: tuple[str, ...], prng: str) -> str:
-    """Why these lanes cannot be taken apart; empty if they can."""
+def _too_many(lanes: Lanes) -> str:
+    """Why an XLA loop cannot carry the entries of these lanes; empty if it can."""
     if (entries := num_entries(lanes)) > MOST_ENTRIES:
         return f"a lane has {entries:,} numbers, and at most {MOST_ENTRIES:,} are taken apart"
+    return ""
+
+
+def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], prng: str) -> str:
+    """Why a step of these lanes needs whole arrays; empty if it can be taken apart."""
+    if probes:
+        return "probes see whole arrays"
     if any(leaf.dtype.itemsize > 4 for leaf in jax.tree.leaves(lanes)):
         return "only numbers of 32 bits are taken apart"
     from jaxrank.engine.entrywise import NotEntrywiseError
