@@ -201,7 +201,8 @@ class _Evaluation:
         anyone = any_lane(operate("gt", index, np.zeros((), index.dtype)[()]))
         if any(isinstance(x, KeptEntries) for x in operands):
             taken = operate("gt", index, np.zeros((), index.dtype)[()])
-            return self._with_kept(taken, *branches, operands[1:], anyone)  # type: ignore[misc]
+            usual, rare_branch = branches  # a rare branch is taken or not
+            return self._with_kept(taken, usual, rare_branch, operands[1:], anyone)
         if self.in_place and (carried := _passed_through(branches[0])) is not None:
             return self._at_most_once(anyone, choose_from, operands[1:], carried)
         usual = self._branch(branches[0], operands)
