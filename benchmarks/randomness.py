@@ -29,8 +29,8 @@ from jaxrank.core import random
 
 WORDS = 2**20  # of a block
 # The tests of dieharder -l that its author calls good, cheap ones first: (number, -n option, -p option). The latter is
-# the number of p-values that are combined, 0 for dieharder's own number. Of the lagged sums, which take most of the time
-# of dieharder -a, only some lags.
+# the number of p-values that are combined, 0 for dieharder's own number. Of the lagged sums, which take most of the
+# time of dieharder -a, only some lags.
 TESTS = [
     *((number, 0, 0) for number in (100, 101, 2, 3, 10, 11, 12, 15, 16, 13, 204, 0, 8, 9, 4, 205, 206, 207, 208, 209)),
     *((202, n, 0) for n in (2, 3, 4, 5)),

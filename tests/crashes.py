@@ -9,7 +9,8 @@ these ways:
 - "names first": all names, but no content that was not synced: files are empty, as on file systems that write names
   before contents;
 - "torn": all names, and of contents that were not synced the first half, followed by zeros;
-- "removals first": of the names that were not synced, the removals alone: files that were to be replaced are gone.
+- "removals first": of the names that were not synced, the removals alone: old files are gone, new ones are not there.
+  A file that another was renamed to is there, old or new: that is what all file systems promise of a renaming.
 
 ``Failing`` is a disk on which one operation fails.
 """
@@ -118,7 +119,7 @@ def after_crash(log, count, way):
             removed -= inside
         elif operation == "rename":
             names[what[1]] = names.pop(what[0])
-            removed |= set(what)
+            removed.add(what[0])
         else:
             names.pop(what[0])
             removed.add(what[0])

@@ -266,7 +266,12 @@ def _resume(folder: Path) -> None:
             path.rename(own / path.name)
     said = io.StringIO()
     quiet = contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO())
-    with quiet[0], quiet[1], mock.patch("jaxrank.command.commands.plot_result"):
+    with (
+        quiet[0],
+        quiet[1],
+        warnings.catch_warnings(action="ignore"),
+        mock.patch("jaxrank.command.commands.plot_result"),
+    ):
         code = jaxrank.command.cli.main(["resume", str(folder), "--quiet"])
     assert code in (0, 2) and "Traceback" not in said.getvalue(), (code, said.getvalue())
     if code == 2:

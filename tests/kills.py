@@ -24,9 +24,9 @@ from jaxrank.output import results
 CLICKS = "--queries 2 --items 5 --seeds 4 --metrics regret misordered"
 WORLDS = {
     "bubblerank": f"--policy bubblerank:delta=0.1 {CLICKS} --steps 4000000",
-    "toprank": f"--policy toprank:delta=0.1 {CLICKS} --steps 1000000",
-    "cascade_hybrid": "--policy cascade_hybrid --queries 2 --items 20 --list-size 5 --seeds 4 --steps 40000",
-    "pairrank": "--policy pairrank --queries 10 --list-size 5 --seeds 2 --steps 4000",
+    "toprank": f"--policy toprank:delta=0.1 {CLICKS} --steps 500000",
+    "cascade_hybrid": "--policy cascade_hybrid --queries 2 --items 20 --list-size 5 --seeds 4 --steps 10000",
+    "pairrank": "--policy pairrank --queries 10 --list-size 5 --seeds 2 --steps 1000",
 }
 OPTIONS = ["--records", "50", "--quiet", "--checkpoint-every", "1 call"]
 MESSAGE = "another process died"

@@ -133,7 +133,7 @@ class Enough(Exception):
     pass
 
 def enough(step):
-    if step > 100:
+    if step > 1_000:  # it is told before it saves
         raise Enough
 
 environment = jr.ClickBandit(jr.CascadeModel([[0.2, 0.5, 0.1], [0.3, 0.3, 0.4]]), list_size=2)
@@ -147,11 +147,12 @@ jr.distributed.leave()
 """
 
 
+@pytest.mark.slow
 def test_a_run_of_one_process_is_continued_by_two(tmp_path):
     saved = tmp_path / "saved"
     output(python("-c", MORE, str(saved), "none"))
     (step,) = {max(saved_steps(saved / "lanes-0-of-1"))}
-    assert 100 < step < 3_000
+    assert step == 1_000
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
