@@ -44,7 +44,9 @@ copybutton_prompt_is_regexp = True
 
 def escape_bars(app, what, name, obj, options, lines):
     """|x| in a docstring is an absolute value, not a substitution of reStructuredText."""
-    lines[:] = [line if "``" in line else line.replace("|", r"\|") for line in lines]
+    for number, line in enumerate(lines):
+        parts = line.split("``")  # what is between two of them is code
+        lines[number] = "``".join(part if i % 2 else part.replace("|", r"\|") for i, part in enumerate(parts))
 
 
 def setup(app):

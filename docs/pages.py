@@ -163,7 +163,7 @@ def _policy_page(name, cls, world, content):
         text or _summary(cls),
         f"## A small run\n\n{steps:,} steps on synthetic queries, made when this page was built "
         f'(<a href="../reports/{world}.html">all policies in one report</a>).',
-        _chart(curve_chart(panels, metric)),
+        _chart(curve_chart(panels, metric)) if panels else "It does not run in these worlds.",
         f"## Parameters\n\n{_autodoc('autoclass', f'jaxrank.{cls.__name__}')}",
         f"## Reference and choices\n\n{_rst_of(module)}",
         f"Source: [{_path(module)}]({SOURCE}/{_path(module)}).",
