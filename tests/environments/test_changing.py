@@ -94,7 +94,7 @@ def test_clicks_are_those_of_the_click_model_of_the_moment():
 @pytest.mark.parametrize(
     "environment",
     [
-        pbm(examination=CHI, every=700),
+        pytest.param(pbm(examination=CHI, every=700), marks=pytest.mark.slow),
         jr.change(jr.ClickBandit(click_model("cm", 5, seed=1, num_queries=2), list_size=3), random=200),
         pytest.param(
             jr.change(jr.ClickBandit(click_model("dcm", 5, seed=1, num_queries=2)), drift=300), marks=pytest.mark.slow
@@ -106,6 +106,7 @@ def test_environment_conforms(environment):
     jr.testing.check_environment(environment)
 
 
+@pytest.mark.slow
 def test_policies_conform_in_a_world_that_changes():
     environment = jr.change(jr.ClickBandit(click_model("cm", 5, seed=1, num_queries=2), list_size=3), every=11)
     jr.testing.check_policy(jr.CascadeKLUCB(), environment)

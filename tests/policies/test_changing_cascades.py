@@ -82,7 +82,9 @@ def glrt_reference(kind, **splits):
     return GLRT(L, K, kind, STEPS, OPTIONS["delta"], OPTIONS["exploration"], OPTIONS["every"], **splits)
 
 
-@pytest.mark.parametrize(("kind", "model"), [("ucb1", "cm"), ("klucb", "cm"), ("klucb", "pbm")])
+@pytest.mark.parametrize(
+    ("kind", "model"), [("ucb1", "cm"), ("klucb", "cm"), pytest.param("klucb", "pbm", marks=pytest.mark.slow)]
+)
 def test_glrt_equals_the_reference_and_detects_the_changes(kind, model):
     reference = glrt_reference(kind, levels=LEVELS, per_level=PER_LEVEL)
     run = follow(GLRT_POLICIES[kind](**OPTIONS, horizon=STEPS), model, reference)

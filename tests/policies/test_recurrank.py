@@ -37,7 +37,7 @@ def follow(policy, environment, features, num_steps, log_inverse_delta):
     return reference
 
 
-@pytest.mark.parametrize(("model", "size"), [("pbm", (5, 3)), ("cm", (4, 4))])
+@pytest.mark.parametrize(("model", "size"), [("pbm", (5, 3)), pytest.param("cm", (4, 4), marks=pytest.mark.slow)])
 def test_recurrank_equals_the_reference_without_features(model, size):
     L, K = size
     environment = jr.ClickBandit(any_users(model, L, seed=0), list_size=K)

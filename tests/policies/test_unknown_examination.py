@@ -63,7 +63,9 @@ def draw_words(num_items):
     return draw
 
 
-@pytest.mark.parametrize(("model", "size"), [("pbm", (6, 3)), ("cm", (5, 5)), ("dcm", (5, 2))])
+@pytest.mark.parametrize(
+    ("model", "size"), [("pbm", (6, 3)), ("cm", (5, 5)), pytest.param("dcm", (5, 2), marks=pytest.mark.slow)]
+)
 def test_unirank_equals_the_reference(model, size):
     L, K = size
     run = record(jr.UniRank(), world(model, size), STEPS, draws=draw_words(L), statistics=learnt)
@@ -148,6 +150,7 @@ def test_pbmhb_samples_the_posterior():
     np.testing.assert_allclose([*np.mean(theta, axis=0), np.mean(kappa)], means, atol=0.01)
 
 
+@pytest.mark.slow
 def test_they_learn_the_order_without_knowing_the_examination():
     """With χ = (1, 0.4, 0.7), not in order and not told to the policies, regret per step falls to a half or less."""
     users = jr.PositionBasedModel([0.1, 0.6, 0.3, 0.8, 0.2], [1.0, 0.4, 0.7])
