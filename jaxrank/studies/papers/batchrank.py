@@ -76,26 +76,28 @@ def fig1(request: FigureRequest) -> Report:
         number = int(np.flatnonzero(result["query"] == query)[0])
         entries |= _bound(request, ax, model, chosen["step"].values, [number])
         final = per_step(chosen["regret"]).isel(step=-1)
-        rows.append([title, *(_scientific(final.sel(policy=p)) for p in POLICIES)])
+        rows.append([title, *(_scientific(final.sel(policy=p)) for p in final["policy"].values)])
     legend_below(figure, entries)
-    return Report(result, figure, markdown(["regret per step in the last 1 %", *POLICIES], rows))
+    header = ["regret per step in the last 1 %", *map(str, result["policy"].values)]
+    return Report(result, figure, markdown(header, rows))
 
 
 def fig2(request: FigureRequest) -> Report:
     """Figure 2: regret per step over all queries, and its distribution at the end."""
     result = _run(request)
     last = per_step(result["regret"]).isel(step=-1)
-    figure, axes = panels(4, columns=2)
+    models, policies = ([str(name) for name in result[dim].values] for dim in ("click_model", "policy"))
+    figure, axes = panels(2 * len(models), columns=len(models))
     entries: Entries = {}
-    looks = styles(POLICIES)
+    looks = styles(policies)
     rows = []
     lines = [f"{HOW} Regret per step in the last 1 %:", ""]
-    for model, above, below in zip(MODELS, axes[:2], axes[2:], strict=True):
+    for model, above, below in zip(models, axes[: len(models)], axes[len(models) :], strict=True):
         chosen = result.sel(click_model=model)
         entries |= draw_curves(above, chosen, "regret", per_step=True, log=True, title=model.upper())
         entries |= _bound(request, above, model, chosen["step"].values, list(range(chosen.sizes["query"])))
         edges = np.logspace(-6, 0, 25)
-        for policy in POLICIES:
+        for policy in policies:
             final = last.sel(click_model=model, policy=policy)
             runs = final.values[np.isfinite(final.values)]
             look = {"color": looks[policy]["color"], "linestyle": looks[policy]["linestyle"]}
@@ -103,13 +105,15 @@ def fig2(request: FigureRequest) -> Report:
             rows.append([model.upper(), policy, _scientific(final), _share(final)])
         below.set(xscale="log", xlabel="Regret per step in the last 1 %", ylabel="Runs")
         here, where = last.sel(click_model=model), model.upper()
-        for kind in ("", " (released)"):
-            lines.append(verdict(where, f"BatchRank{kind}", "below", f"RankedExp3{kind}", here, 6))
-            side = "above" if model == "cm" else "below"  # CascadeKL-UCB is for cascades
-            lines.append(verdict(where, f"BatchRank{kind}", side, f"CascadeKLUCB{kind}", here, 6))
-    for policy in POLICIES:
-        if policy.startswith("CascadeKLUCB"):
-            lines.append(_stuck(policy, last.sel(click_model="pbm", policy=policy)))
+        side = "above" if model == "cm" else "below"  # CascadeKL-UCB is for cascades
+        claims = [
+            (f"BatchRank{kind}", *claim)
+            for kind in ("", " (released)")
+            for claim in (("below", f"RankedExp3{kind}"), (side, f"CascadeKLUCB{kind}"))
+        ]
+        lines += [verdict(where, *claim, here, 6) for claim in claims if {claim[0], claim[2]} <= set(policies)]
+        if model == "pbm":
+            lines += [_stuck(p, here.sel(policy=p)) for p in policies if p.startswith("CascadeKLUCB")]
     legend_below(figure, entries)
     header = ["model", "policy", "regret per step in the last 1 %", f"runs above {STUCK:g}"]
     notes = f"± is the standard error over queries, of means over seeds. {seeds_of_each(result)}"
