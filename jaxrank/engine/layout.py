@@ -57,9 +57,9 @@ _SCANS = {"cumsum": lax.add, "cumprod": lax.mul, "cummax": lax.max, "cummin": la
 _WRITES = {"scatter": lambda old, new: new, "scatter-add": lax.add, "scatter_add": lax.add}
 _CONTROL = frozenset({"scan", "while", "cond", "custom_vmap_call"})
 _READ_STORED = frozenset({"argmax", "argmin", "gather", "sort", *_FOLDS, *_SCANS})  # what is left of them
-# What XLA:CPU cannot compile into one function: its emitter of nested computations has none of these.
-_CALLED = frozenset(
-    {"sort", "top_k", "approx_top_k", "fft", "conv_general_dilated", "dot_general", "ragged_dot_general"}
+# XLA:CPU cannot compile these into one function, or only as code that is not vectorised over lanes.
+_NOT_IN_A_KERNEL = frozenset(
+    {*_READ_STORED, "top_k", "approx_top_k", "fft", "conv_general_dilated", "dot_general", "ragged_dot_general"}
     | {"cholesky", "triangular_solve", "lu", "qr", "eigh", "eig", "svd", "schur", "tridiagonal", "householder_product"}
     | {"custom_call", "ffi_call", "pure_callback", "io_callback", "debug_callback", "rng_bit_generator"}
 )
@@ -134,7 +134,8 @@ def _split(code: _Code, num_constant: int) -> tuple[_Code, _Code]:
         var = wanted.pop()
         if var not in made_by or var in kept or id(made_by[var]) in computed:
             continue
-        if cost[var] >= _WORTH and not jnp.issubdtype(var.aval.dtype, jax.dtypes.extended):
+        small = var.aval.size <= _SHORT**2  # what all lanes share is kept for each of them
+        if small and cost[var] >= _WORTH and not jnp.issubdtype(var.aval.dtype, jax.dtypes.extended):
             kept.append(var)
         else:
             computed.add(id(made_by[var]))
@@ -146,7 +147,7 @@ def _split(code: _Code, num_constant: int) -> tuple[_Code, _Code]:
 def fits_one_kernel(function: Callable[..., Any], *args: Any) -> bool:
     """Can ``as_one_kernel`` compile it? Not with a rare branch, whose lanes scatter their results."""
     found = set(primitives(jax.make_jaxpr(function)(*args)))
-    return not any(name in _CALLED or name.startswith("scatter") for name in found)
+    return not any(name in _NOT_IN_A_KERNEL or name.startswith("scatter") for name in found)
 
 
 def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
