@@ -18,6 +18,7 @@ from streams import stream
 from worlds import click_model, topic_bandit, worst_first
 
 import jaxrank as jr
+from jaxrank.core.batching import lanes_minor, layouts
 from jaxrank.engine import devices, lanes, memory, ways
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
@@ -173,11 +174,17 @@ def test_every_loop_lowers_for_gpus_and_tpus_without_callbacks_collectives_or_la
         assert "stablehlo.while" in text and UNWANTED.findall(text) == [], form
 
 
-def test_what_a_cpu_runs_is_told_apart_by_its_layouts():
+def test_layouts_callbacks_and_collectives_would_be_found():
     """The test above can fail."""
-    task = prepare(jr.BubbleRank(), ENVIRONMENT, Request(num_steps=50, num_seeds=4))
-    with pytest.raises(ValueError, match="LayoutConstraint"):
-        exported(task, "loop", "cpu")
+    x = jax.ShapeDtypeStruct((4, 3), np.float32)
+    with layouts(True), pytest.raises(ValueError, match="LayoutConstraint"):
+        jax.export.export(jax.jit(lambda x: lanes_minor(x) + 1), platforms=("cuda",))(x)
+    called = jax.jit(lambda x: jax.pure_callback(np.sin, x, x)).lower(x).as_text()
+    assert "callback" in UNWANTED.findall(called)[0]
+    mesh = Mesh(np.array(jax.devices()[:1]), ("lanes",))
+    spec = jax.sharding.PartitionSpec()
+    summed = jax.shard_map(lambda x: jax.lax.psum(x, "lanes"), mesh=mesh, in_specs=spec, out_specs=spec)
+    assert UNWANTED.findall(jax.jit(summed).lower(x).as_text()) == ["stablehlo.all_reduce"]
 
 
 def test_the_loop_on_a_gpu_asks_for_graphs_of_whole_loops():
