@@ -162,7 +162,7 @@ def complaint(loader: Loader, damages: Sequence[Damage]) -> str | None:
         except ValueError as error:
             message = str(error)
             assert folder in message, f"which file? {message!r:.300}"
-            assert len(message) < 400 + 2 * len(folder), f"too long: {message!r}"
+            assert len(message) < 800 + 2 * len(folder), f"too long: {message!r}"
             return message.replace(folder, "…")
     return None
 

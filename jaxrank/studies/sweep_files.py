@@ -103,7 +103,9 @@ def read_sweep(path: str | os.PathLike[str]) -> Sweep:
         return _sweep(path, config)
     except (ValueError, MemoryError, OverflowError) as error:
         message = re.sub(r"--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), str(error))
-        raise ValueError(f"{path}: {message[:350] or 'needs more memory than there is'}") from None
+        if len(message) > 700:  # what is allowed comes first, and what was given last
+            message = f"{message[:340]} … {message[-340:]}"
+        raise ValueError(f"{path}: {message or 'needs more memory than there is'}") from None
 
 
 def _sweep(path: Path, config: Mapping[str, Any]) -> Sweep:
