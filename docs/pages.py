@@ -33,7 +33,7 @@ REPOSITORY = Path(__file__).parents[1]
 SOURCE = "https://github.com/jaxrank/jaxrank/blob/main"
 # What each world is run with for the live curves. Steps are few: a build on one core has to take minutes.
 WORLDS = {
-    "click": ("a click bandit", 5_000, 'queries = 6\ngrid.click_model = ["cm", "pbm"]', "regret"),
+    "click": ("a click bandit", 3_000, 'queries = 6\ngrid.click_model = ["cm", "pbm"]', "regret"),
     "topics": ("a topic bandit", 1_000, 'world = "topics"\nqueries = 6\nitems = 40\nlist_size = 5', "regret"),
     "letor": ("a query stream", 400, 'world = "letor"\nqueries = 30', "cndcg"),
 }
@@ -70,7 +70,7 @@ def world_of(name):
     return made_for if made_for in WORLDS else "click"
 
 
-def run_world(world, folder, steps=None, seeds=3):
+def run_world(world, folder, steps=None, seeds=2):
     """Runs every registered policy of a world, once, by a sweep; returns the content of its report."""
     _, few, environment, _ = WORLDS[world]
     names = [name for name in jr.available() if world_of(name) == world and name not in BASELINES]

@@ -83,6 +83,6 @@ def test_a_browser_draws_the_start_page_and_bubblerank(site, browser, file, line
         for text in ("h1", "article p", ".jaxrank-chart .xtick text", ".jaxrank-chart .legendtext"):
             assert contrast(page, text) >= 4.5, f"{text} can be read in {scheme}"
         if "bubblerank" in file:
-            box = page.locator("math").first.bounding_box()
-            assert box["width"] > 10 and box["height"] > 5, "mathematics is drawn"
+            box = page.locator("div.math math").first.bounding_box()
+            assert box["width"] > 60 and box["height"] > 12, "mathematics is drawn"
         assert wrong == []
