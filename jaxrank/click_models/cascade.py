@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from jaxrank.click_models._one_query import click_model
 from jaxrank.core.checks import probability
-from jaxrank.core.numerics import any_above, product_above, product_gap, safe_log, sort_descending
+from jaxrank.core.numerics import any_above, product_above, product_gap, safe_log
 from jaxrank.core.pytrees import array
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.types import Array, Key
@@ -54,9 +54,9 @@ class CascadeModel:
         The reward does not depend on the order within a list, so both lists are sorted by attraction. If ``better`` is
         the optimum, it is then at least as attractive at every position, so that no two terms of the gap cancel.
         """
-        high = sort_descending(list(lookup(self.attraction, better)[:top]))
-        low = sort_descending(list(lookup(self.attraction, worse)[:top]))
-        return product_gap(high, low, [up - down for up, down in zip(high, low, strict=True)])
+        high = jnp.sort(lookup(self.attraction, better)[:top], descending=True)
+        low = jnp.sort(lookup(self.attraction, worse)[:top], descending=True)
+        return product_gap(high, low, high - low)
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
         """α descending, ties in item order. (Any order of the same first ``top`` items is as good.)"""

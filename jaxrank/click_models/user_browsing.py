@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrank.click_models._chain import UNROLL, from_below
+from jaxrank.click_models._chain import from_below
 from jaxrank.click_models._one_query import click_model
-from jaxrank.core.batching import lane_vector
 from jaxrank.core.checks import probability
 from jaxrank.core.numerics import exclusive, ordered_sum, safe_log
 from jaxrank.core.pytrees import array
@@ -73,7 +72,7 @@ class UserBrowsingModel:
             clicked = jnp.any(would_click & (columns == last))
             return jnp.where(clicked, position, last), clicked
 
-        return jax.lax.scan(step, columns[-1], (positions, would_click), unroll=UNROLL)[1]
+        return jax.lax.scan(step, columns[-1], (positions, would_click))[1]
 
     def _quiet(self, ranking: Array) -> Array:
         """float[num, K]: P(no click between r and k), 0 where r is not above k."""
@@ -88,20 +87,20 @@ class UserBrowsingModel:
         From the top, by P(click at k) = Σ_r P(click at r)·P(k is the next click after r).
         """
         quiet = self._quiet(ranking)
-        is_next = lane_vector(quiet * self._click_after(ranking))
+        is_next = quiet * self._click_after(ranking)
         click = is_next[:, -1]
         for k in range(ranking.shape[0] - 1):
-            click = lane_vector(click + is_next[:, k] * click[k])
+            click = click + is_next[:, k] * click[k]
         clicked = jnp.pad(click, (0, quiet.shape[1] - click.shape[0]))
-        return lane_vector(quiet * clicked.at[-1].set(1)[None, :])  # at the top it is certain that no click is above
+        return quiet * clicked.at[-1].set(1)[None, :]  # at the top it is certain that no click is above
 
     def _click_worth(self, ranking: Array) -> Array:
         """float[num]: 1 for a click at k plus the expected clicks below it, 1 + Σ_j P(j is next after k)·worth_j."""
         num = ranking.shape[0]
-        is_next = lane_vector(self._quiet(ranking) * self._click_after(ranking))
+        is_next = self._quiet(ranking) * self._click_after(ranking)
         worth = jnp.ones(num, is_next.dtype)
         for k in reversed(range(1, num)):
-            worth = lane_vector(worth + jnp.where(jnp.arange(num) < k, is_next[k, :num] * worth[k], 0))
+            worth = worth + jnp.where(jnp.arange(num) < k, is_next[k, :num] * worth[k], 0)
         return worth
 
     def click_probability(self, ranking: Array) -> Array:
@@ -123,10 +122,10 @@ class UserBrowsingModel:
         """
         better, worse = better[:top], worse[:top]
         worth, click_after = self._click_worth(worse)[:, None], self._click_after(worse)
-        advantage = lane_vector(worth - from_below(click_after * worth, 1 - click_after, end=0))
-        examined = lane_vector(self._last_click(better) * self.examination_after[: better.shape[0]])
+        advantage = worth - from_below(click_after * worth, 1 - click_after, end=0)
+        examined = self._last_click(better) * self.examination_after[: better.shape[0]]
         gap = lookup(self.attraction, better) - lookup(self.attraction, worse)
-        return ordered_sum(gap * lane_vector(ordered_sum((examined * advantage).T)))
+        return ordered_sum(gap * ordered_sum((examined * advantage).T))
 
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
         """The best list of ``top`` items, then the rest, α descending.

@@ -1,8 +1,8 @@
 """How one-lane code runs over many lanes: the layout of lanes in memory, and rare branches.
 
-Policies are written for one lane; ``simulate`` maps them over a leading axis of lanes. Two things make that fast:
-arrays with the lanes next to each other in memory (``lanes_minor``), and branches that are computed only for the lanes
-that take them (``rarely``).
+Policies are written for one lane; ``simulate`` maps them over a leading axis of lanes. A branch that few lanes take is
+computed for these only (``rarely``). On a CPU, the engine lays arrays out with the lanes next to each other in memory
+(``lanes_minor``); on other devices, XLA knows better (``layouts``).
 """
 
 import contextlib
@@ -67,29 +67,6 @@ def _laid_out(x: Array, major_to_minor: tuple[int, ...]) -> Array:
     # JAX (0.10) mistakes a layout constraint on a result of jit for the layout of the result outside of it, and then
     # misreads the result. The barrier keeps the constraint inside.
     return jax.lax.optimization_barrier(with_layout_constraint(x, Layout(major_to_minor)))
-
-
-@jax.custom_jvp
-def lane_vector(x: Array) -> Array:
-    """The identity for one lane; under vmap, ``lanes_minor``.
-
-    For intermediate results that are reduced to a scalar: without the constraint, XLA chooses their layout itself.
-    """
-
-    @custom_vmap
-    def identity(x: Array) -> Array:
-        return x
-
-    @identity.def_vmap
-    def batched(axis_size: int, in_batched: list[bool], x: Array) -> tuple[Array, bool]:
-        return (lanes_minor(x) if in_batched[0] else x), in_batched[0]
-
-    return identity(x)
-
-
-@lane_vector.defjvp
-def _lane_vector_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    return lane_vector(*primals), tangents[0]
 
 
 def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, at_once: int = _AT_ONCE) -> T:

@@ -1,16 +1,11 @@
-"""Arithmetic on floats that stays accurate, and runs fast over lanes."""
+"""Arithmetic on floats that stays accurate."""
 
-from collections.abc import Iterator, Sequence
-from functools import reduce
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.batching import lane_vector
 from jaxrank.core.types import Array
-
-Vector = Array | Sequence[Array]  # an array, or the sequence of its entries
 
 SHORT = 32  # vectors of at most this length are written out entry by entry: elementwise code, which XLA fuses
 _SMALLEST = 1e-10  # lower clip on a probability under a logarithm
@@ -33,14 +28,9 @@ def ordered_sum(terms: Array) -> Array:
     return total
 
 
-def over_positions(terms: Array) -> Array:
-    """[L]: the sum of terms [K, L] over positions; storing the terms first is twice as fast as fusing them into it."""
-    return ordered_sum(lane_vector(terms))
-
-
 def exclusive(cumulative: Array, first: float | int | bool) -> Array:
     """Shifts a cumulative sum, product or ``any`` down by one: position k holds that of the positions above it."""
-    return lane_vector(jnp.pad(lane_vector(cumulative)[:-1], (1, 0), constant_values=first))
+    return jnp.pad(cumulative[:-1], (1, 0), constant_values=first)
 
 
 def product_above(factors: Array) -> Array:
@@ -48,11 +38,10 @@ def product_above(factors: Array) -> Array:
     size = factors.shape[0]
     if size > SHORT:
         return exclusive(jnp.cumprod(factors), 1)
-    factors = lane_vector(factors)
     positions, product = jnp.arange(size), jnp.ones(size, factors.dtype)
     for k in range(size - 1):
         product = jnp.where(k < positions, product * factors[k], product)
-    return lane_vector(product)
+    return product
 
 
 def any_above(flags: Array) -> Array:
@@ -63,22 +52,10 @@ def any_above(flags: Array) -> Array:
     positions, found = jnp.arange(size), jnp.zeros(size, bool)
     for k in range(size - 1):
         found |= flags[k] & (k < positions)
-    return lane_vector(found)
+    return found
 
 
-def largest(values: Array) -> Array:
-    """The maximum over the first axis, in pieces of 32: XLA does not vectorise longer reductions over lanes."""
-    return reduce(jnp.maximum, (jnp.max(values[i : i + SHORT], axis=0) for i in range(0, values.shape[0], SHORT)))
-
-
-def any_of(flags: Array) -> Array:
-    """bool[]: is any of the flags, [n] or [m, n], set? Computed in pieces, as by ``largest``."""
-    while flags.ndim:
-        flags = largest(lane_vector(flags))
-    return flags
-
-
-def product_gap(better: Vector, worse: Vector, difference: Vector) -> Array:
+def product_gap(better: Array, worse: Array, difference: Array) -> Array:
     """(1 − Π(1 − better)) − (1 − Π(1 − worse)), to full precision, where ``difference`` = better − worse.
 
     The difference of two products telescopes into Σ_k Π_{i<k}(1−worse_i)·(better_k − worse_k)·Π_{i>k}(1−better_i).
@@ -86,36 +63,10 @@ def product_gap(better: Vector, worse: Vector, difference: Vector) -> Array:
     summed over millions of steps.
     """
     gap, below = difference[-1], 1 - better[-1]  # of the terms from k to the last, by Horner's rule
-    for k in range(len(difference) - 2, -1, -1):
+    for k in range(difference.shape[0] - 2, -1, -1):
         gap = difference[k] * below + (1 - worse[k]) * gap
         below = below * (1 - better[k])
     return gap
-
-
-def sort_descending(values: Sequence[Array]) -> list[Array]:
-    """The scalars in descending order.
-
-    Up to 32 are sorted by Batcher's odd-even merge network, which needs minima and maxima only.
-    """
-    if len(values) > SHORT:
-        return list(jnp.sort(jnp.stack(values), descending=True))
-    x = list(values)
-    for i, j in _comparators(len(x)):
-        x[i], x[j] = jnp.maximum(x[i], x[j]), jnp.minimum(x[i], x[j])
-    return x
-
-
-def _comparators(size: int) -> Iterator[tuple[int, int]]:
-    """The network's pairs to put in order, one after the other (Knuth, TAOCP vol. 3, Sec. 5.2.2, Algorithm M)."""
-    p = top = 1 << (size - 1).bit_length() >> 1
-    while p > 0:
-        q, r, d = top, 0, p
-        while True:
-            yield from ((i, i + d) for i in range(size - d) if i & p == r)
-            if q == p:
-                break
-            d, q, r = q - p, q >> 1, p
-        p >>= 1
 
 
 _NEWTON_STEPS = 5  # enough for float32 to converge from the starting points below (tests/core/test_numerics.py)

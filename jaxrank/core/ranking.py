@@ -6,11 +6,12 @@ For short lists, comparing every item with every other is faster than gathers, s
 items of elementwise operations, which XLA fuses and runs as vector code over lanes. Longer lists gather and sort.
 """
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.batching import lane_vector
-from jaxrank.core.numerics import SHORT, largest, ordered_sum
+from jaxrank.core.numerics import SHORT, ordered_sum
 from jaxrank.core.types import Array
 
 
@@ -27,7 +28,7 @@ def lookup(values: Array, index: Array) -> Array:
     found = jnp.zeros(index.shape, values.dtype)
     for i in range(values.shape[0]):
         found = jnp.where(index == i, values[i], found)
-    return lane_vector(found)
+    return found
 
 
 def top_items(scores: Array, list_size: int, words: Array | None = None) -> Array:
@@ -46,9 +47,8 @@ def top_items(scores: Array, list_size: int, words: Array | None = None) -> Arra
     if list_size and num_items > min(SHORT, 2 * list_size) and is_word:
         return _select(scores, list_size, words)
     items = jnp.arange(num_items, dtype=jnp.int32)
-    scores = lane_vector(scores)
     if words is not None:
-        words = lane_vector((words & ~jnp.uint32(SHORT - 1)) | (SHORT - 1 - items).astype(jnp.uint32))  # all different
+        words = (words & ~jnp.uint32(SHORT - 1)) | (SHORT - 1 - items).astype(jnp.uint32)  # all different
     place = jnp.zeros(num_items, jnp.int32)
     for i in range(num_items):
         wins_tie = i < items if words is None else words[i] > words
@@ -66,13 +66,13 @@ def _select(scores: Array, list_size: int, words: Array | None) -> Array:
     tie = num_items - jnp.arange(num_items, dtype=jnp.int32)  # all different and above 0, the item in the lowest bits
     if words is not None:
         tie |= (words >> (bits + 1) << bits).astype(jnp.int32)
-    key, tie = lane_vector(_ordered_integers(scores)), lane_vector(tie)
+    key = _ordered_integers(scores)
     taken = []
     for _ in range(list_size):
-        best = largest(jnp.where(tie > 0, key, jnp.iinfo(jnp.int32).min))
-        taken.append(largest(jnp.where(key == best, tie, 0)))
-        tie = lane_vector(jnp.where(tie == taken[-1], 0, tie))  # 0: taken
-    return lane_vector(num_items - (jnp.stack(taken) & (2**bits - 1)))
+        best = jnp.max(jnp.where(tie > 0, key, jnp.iinfo(jnp.int32).min))
+        taken.append(jnp.max(jnp.where(key == best, tie, 0)))
+        tie = jnp.where(tie == taken[-1], 0, tie)  # 0: taken
+    return num_items - (jnp.stack(taken) & (2**bits - 1))
 
 
 def _ordered_integers(scores: Array) -> Array:
@@ -87,13 +87,12 @@ def _ordered_integers(scores: Array) -> Array:
 
 def best_item(scores: Array, words: Array) -> Array:
     """int32[K]: in each row of ``scores`` [K, L] the item of the highest score; the larger word breaks ties."""
-    scores, words = lane_vector(scores), lane_vector(words)
     best, score, word = jnp.zeros(scores.shape[0], jnp.int32), scores[:, 0], words[:, 0]
     for i in range(1, scores.shape[1]):
         better = (scores[:, i] > score) | ((scores[:, i] == score) & (words[:, i] > word))
         best = jnp.where(better, i, best)
         score, word = jnp.where(better, scores[:, i], score), jnp.where(better, words[:, i], word)
-    return lane_vector(best)
+    return best
 
 
 def best_documents(scores: Array, mask: Array, list_size: int) -> Array:
@@ -106,12 +105,11 @@ def best_documents(scores: Array, mask: Array, list_size: int) -> Array:
 
 def items_by_place(place: Array, list_size: int) -> Array:
     """int32[list_size]: the items in the order of their places [L]; those from place ``list_size`` on are left out."""
-    place = lane_vector(place)
     positions = jnp.arange(list_size, dtype=jnp.int32)
     ranking = jnp.zeros(list_size, jnp.int32)
     for i in range(place.shape[0]):
         ranking = jnp.where(place[i] == positions, i, ranking)
-    return lane_vector(ranking)
+    return ranking
 
 
 def shuffle(words: Array, group: Array, num_groups: int, list_size: int) -> Array:
@@ -127,12 +125,12 @@ def shuffle(words: Array, group: Array, num_groups: int, list_size: int) -> Arra
     if num_items <= 2 * list_size or bits + item_bits > 16:
         return top_items(order, list_size)
     tie = num_items - jnp.arange(num_items, dtype=jnp.uint32)  # all different and above 0
-    key = lane_vector(_ordered_integers(order & ~jnp.uint32(2**item_bits - 1) | tie))
+    key = _ordered_integers(order & ~jnp.uint32(2**item_bits - 1) | tie)
     taken = []
     for _ in range(list_size):
-        taken.append(largest(key))
-        key = lane_vector(jnp.where(key == taken[-1], jnp.iinfo(jnp.int32).min, key))
-    return lane_vector(num_items - (jnp.stack(taken) & (2**item_bits - 1)))
+        taken.append(jnp.max(key))
+        key = jnp.where(key == taken[-1], jnp.iinfo(jnp.int32).min, key)
+    return num_items - (jnp.stack(taken) & (2**item_bits - 1))
 
 
 def by_item(ranking: Array, values: Array, num_items: int) -> Array:
@@ -143,7 +141,29 @@ def by_item(ranking: Array, values: Array, num_items: int) -> Array:
     items = jnp.arange(num_items, dtype=jnp.int32)
     for k in range(ranking.shape[0]):
         found = jnp.where(items == ranking[k], values[k], found)
-    return lane_vector(found)
+    return found
+
+
+class Rows(NamedTuple):
+    """Rows of tables over items [L, …]: those of the items of a list or, where a table is small anyway, all rows."""
+
+    items: Array | None  # int32[K], the items of the list; None for all rows
+
+    @classmethod
+    def shown(cls, ranking: Array, num_items: int) -> "Rows":
+        return cls(ranking if num_items > SHORT else None)
+
+    def of(self, table: Array) -> Array:
+        """These rows of ``table``."""
+        return table if self.items is None else table[self.items]
+
+    def of_transpose(self, matrix: Array) -> Array:
+        """These rows of ``matrix.T``."""
+        return matrix.T if self.items is None else matrix[:, self.items].T
+
+    def add(self, matrix: Array, terms: Array) -> Array:
+        """``matrix`` with ``terms`` added to these rows."""
+        return matrix + terms if self.items is None else matrix.at[self.items].add(terms, unique_indices=True)
 
 
 def complete(ranking: Array, num_items: int) -> Array:
@@ -159,5 +179,5 @@ def inversions(values: Array) -> Array:
     total = jnp.int32(0)
     for distance in range(1, values.shape[0]):
         wrong = values[:-distance] < values[distance:]
-        total += ordered_sum(lane_vector(wrong.astype(jnp.int32)))
+        total += ordered_sum(wrong.astype(jnp.int32))
     return total

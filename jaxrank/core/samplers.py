@@ -8,8 +8,7 @@ posterior.
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.batching import lane_vector
-from jaxrank.core.numerics import over_positions
+from jaxrank.core.numerics import ordered_sum
 from jaxrank.core.types import Array, Key
 
 # For position_based_posterior:
@@ -24,8 +23,8 @@ def beta(key: Key, a: Array, b: Array) -> Array:
     The method of Marsaglia and Tsang (ACM TOMS 26, 2000) accepts 19 of 20 tries. All variates share one key and one
     loop. JAX's sampler takes several times as long, because it needs a key of its own for every variate.
     """
-    d = lane_vector(jnp.stack([a, b]) - 1 / 3)
-    c = lane_vector(1 / jnp.sqrt(9 * d))
+    d = jnp.stack([a, b]) - 1 / 3
+    c = 1 / jnp.sqrt(9 * d)
 
     def some_are_missing(carry: tuple[Array, Array, Array]) -> Array:
         return ~jnp.all(carry[2])
@@ -37,7 +36,7 @@ def beta(key: Key, a: Array, b: Array) -> Array:
         u = jax.random.uniform(uniform_key, d.shape, d.dtype)
         w = c * x * (3 + c * x * (3 + c * x))  # v − 1 for v = (1 + c·x)³, which keeps its digits where v is close to 1
         accepted = (w > -1) & (jnp.log(u) < x**2 / 2 + d * (jnp.log1p(jnp.maximum(w, -0.999999)) - w))
-        return number + 1, lane_vector(jnp.where(done, gamma, d * (1 + w))), lane_vector(done | accepted)
+        return number + 1, jnp.where(done, gamma, d * (1 + w)), done | accepted
 
     first = (jnp.int32(0), jnp.zeros_like(d), jnp.zeros(d.shape, bool))
     _, gamma, _ = jax.lax.while_loop(some_are_missing, attempt, first)
@@ -64,31 +63,31 @@ def position_based_posterior(uniforms: Array, clicks: Array, skips: Array, exami
       examination: float[K], χ.
     """
     # dθ = 2·sin φ·cos φ·dφ counts as half a click, and half a skip at a position that is always examined.
-    clicks = lane_vector(clicks + 0.5)  # [L]
-    skips = lane_vector(jnp.append(skips, jnp.full((1, uniforms.shape[0]), 0.5), axis=0))
+    clicks = clicks + 0.5  # [L]
+    skips = jnp.append(skips, jnp.full((1, uniforms.shape[0]), 0.5), axis=0)
     chi = jnp.append(examination, 1)[:, None]  # [K+1, 1]
 
     def per_skip(phi: Array) -> Array:
         """[K+1, L]: χ_l / (1 − χ_l·θ)."""
-        return chi / ((1 - chi) + chi * lane_vector(jnp.cos(phi) ** 2)[None, :])
+        return chi / ((1 - chi) + chi * jnp.cos(phi)[None, :] ** 2)
 
     def halve(i: Array, low: Array) -> Array:
-        middle = lane_vector(low) + jnp.pi / 2 * jnp.exp2(-1.0 - i)
-        rising = clicks / jnp.sin(middle) ** 2 > over_positions(skips * per_skip(middle))
-        return lane_vector(jnp.where(rising, middle, low))
+        middle = low + jnp.pi / 2 * jnp.exp2(-1.0 - i)
+        rising = clicks / jnp.sin(middle) ** 2 > ordered_sum(skips * per_skip(middle))
+        return jnp.where(rising, middle, low)
 
-    peak = lane_vector(jax.lax.fori_loop(0, _HALVINGS, halve, jnp.full_like(uniforms, 2.0**-_HALVINGS)))
-    theta, ratio = lane_vector(jnp.sin(peak) ** 2), lane_vector(per_skip(peak))
-    curvature = 4 * theta * (1 - theta) * (clicks / theta**2 + over_positions(skips * ratio**2))  # in φ
+    peak = jax.lax.fori_loop(0, _HALVINGS, halve, jnp.full_like(uniforms, 2.0**-_HALVINGS))
+    theta, ratio = jnp.sin(peak) ** 2, per_skip(peak)
+    curvature = 4 * theta * (1 - theta) * (clicks / theta**2 + ordered_sum(skips * ratio**2))  # in φ
     reach = _REACH / jnp.sqrt(curvature)
-    start = lane_vector(jnp.maximum(peak - reach, 0))
-    width = lane_vector((jnp.minimum(peak + reach, jnp.pi / 2) - start) / _CELLS)
+    start = jnp.maximum(peak - reach, 0)
+    width = (jnp.minimum(peak + reach, jnp.pi / 2) - start) / _CELLS
 
     def add_cell(mass: Array, i: Array) -> tuple[Array, Array]:
         phi = start + (i + 0.5) * width
-        gain = lane_vector(jnp.sin(phi - peak) * jnp.sin(phi + peak))  # sin² φ − θ
-        log_density = clicks * _log1p(gain / theta) + over_positions(skips * _log1p(-ratio * gain[None, :]))
-        mass = lane_vector(mass + jnp.exp(log_density))
+        gain = jnp.sin(phi - peak) * jnp.sin(phi + peak)  # sin² φ − θ
+        log_density = clicks * _log1p(gain / theta) + ordered_sum(skips * _log1p(-ratio * gain[None, :]))
+        mass = mass + jnp.exp(log_density)
         return mass, mass
 
     total, mass = jax.lax.scan(add_cell, jnp.zeros_like(uniforms), jnp.arange(_CELLS))  # mass: [cells, L]

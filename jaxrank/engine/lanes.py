@@ -17,16 +17,18 @@ from jax.sharding import Mesh, PartitionSpec
 from jax.typing import ArrayLike
 
 from jaxrank.core import random
-from jaxrank.core.batching import lane_vector, lanes_minor, layouts
+from jaxrank.core.batching import lanes_minor, layouts
 from jaxrank.core.numerics import CompensatedSum
 from jaxrank.core.pytrees import leaf_axes, take_instances
 from jaxrank.core.types import Array, Environment, Policy, State, can_settle, is_stationary
+from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel
 
 AXIS = "lanes"  # of the mesh
 # Bytes of a part: the lanes that a CPU core takes through all steps of a call before it turns to the next part.
 _IN_CACHE = 5 * 2**19
 _VECTOR = 16  # lanes; a large part has an odd multiple of it (``padded_size``)
 _FEWEST, _MOST = 15, 127  # vectors of a part, whatever their bytes
+_BLOCKS = (7, 9, 5, 11, 13, 15)  # vectors of a part that goes through its steps in one kernel, best first
 PER_LANE, PER_INTERVAL, SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
 BY_INTERVAL = (PER_LANE, PER_INTERVAL, PER_INTERVAL, PER_INTERVAL)  # what a call returns
 
@@ -102,7 +104,7 @@ def one_step(
     query = environment.query(query_key, t)
     ranking = policy.rank(rank_key, state, query)
     _require(policy, "rank", ranking, (query.list_size,), jnp.int32)
-    clicks = lane_vector(environment.clicks(click_key, query, ranking))
+    clicks = environment.clicks(click_key, query, ranking)
     _require(environment, "clicks", clicks, (query.list_size,), bool)
     measured = environment.metrics(query, ranking)
     new_state = policy.update(update_key, state, query, ranking, clicks)
@@ -122,17 +124,24 @@ def run_intervals(
     """
     step = partial(one_step, metrics=metrics, prng=prng)
     on_cpu = platform_of(mesh) == "cpu"
+    for_cpu = ForCpu(step, len(jax.tree.leaves((lanes.policy, lanes.environment))))
 
-    def advance(lanes: Lanes, words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
+    def unchanging(lanes: Lanes, words: random.StepWords, t: Array) -> list[Array]:
+        return over_lanes(for_cpu.fixed, _map_lanes(lanes_minor, lanes), words, t, shared=1) if on_cpu else []
+
+    def advance(lanes: Lanes, fixed: list[Array], words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
         # The constant leaves are carried too: only what is carried keeps its layout in the loop.
         lanes = _map_lanes(lanes_minor, lanes)
-        state, _, _, measured = over_lanes(step, lanes, words, t, shared=1)
+        if on_cpu:
+            state, _, _, measured = over_lanes(for_cpu, lanes, fixed, words, t, shared=1)
+        else:
+            state, _, _, measured = over_lanes(step, lanes, words, t, shared=1)
         return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
 
     def draw(lanes: Lanes, t: Array) -> random.StepWords:
         return jax.vmap(random.step_words, in_axes=(0, None))(lanes.key, t)
 
-    def run(lanes: Lanes, intervals: Array, probes: dict[str, Any]) -> Any:
+    def run(lanes: Lanes, intervals: Array, probes: dict[str, Any], one_kernel: bool) -> Any:
         def look(lanes: Lanes) -> tuple[Array, dict[str, Array]]:
             return _settled(lanes), seen_by(probes, lanes)
 
@@ -143,12 +152,19 @@ def run_intervals(
             start, stop, whole = interval
             lanes, sums = carry
 
-            def body(t: Array, carry: tuple[Lanes, random.StepWords, Sums]) -> tuple[Lanes, random.StepWords, Sums]:
-                lanes, words, sums = carry
-                lanes, measured = advance(lanes, words, t)
-                return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}
+            def steps(start: Array, stop: Array, lanes: Lanes, sums: Sums) -> tuple[Lanes, Sums]:
+                words = draw(lanes, start)
+                fixed = unchanging(lanes, words, start)
 
-            lanes, _, sums = jax.lax.fori_loop(start, stop, body, (lanes, draw(lanes, start), sums))
+                def body(t: Array, carry: tuple[Lanes, random.StepWords, Sums]) -> tuple[Lanes, random.StepWords, Sums]:
+                    lanes, words, sums = carry
+                    lanes, measured = advance(lanes, fixed, words, t)
+                    return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}
+
+                lanes, _, sums = jax.lax.fori_loop(start, stop, body, (lanes, words, sums))
+                return lanes, sums
+
+            lanes, sums = (as_one_kernel(steps) if one_kernel else steps)(start, stop, lanes, sums)
             totals = {name: total.total for name, total in sums.items()}
             unfinished = jax.tree.map(lambda value: jnp.where(whole == 1, jnp.zeros_like(value), value), sums)
             settled, seen = jax.lax.cond(whole == 1, look, do_not_look, lanes)
@@ -159,9 +175,16 @@ def run_intervals(
         return (lanes.state, sums), totals, settled, seen
 
     def run_parts(lanes: Lanes, intervals: Array, probes: dict[str, Any]) -> Any:
+        def one(lanes: Lanes, t: Array) -> tuple[Lanes, dict[str, Array]]:
+            words = draw(lanes, t)
+            return advance(lanes, unchanging(lanes, words, t), words, t)
+
+        one_kernel = on_cpu and fits_one_kernel(one, lanes, jnp.int32(0))
         parts = _num_parts(lanes.key.shape[0], mesh, lane_bytes(lanes))
+        if one_kernel:
+            parts = _num_blocks(lanes.key.shape[0], parts)
         if parts == 1:
-            return run(lanes, intervals, probes)
+            return run(lanes, intervals, probes, one_kernel)
         leaves, structure = jax.tree.flatten(lanes)
         axes = lane_axes(lanes)
         split = (parts, lanes.key.shape[0] // parts)
@@ -170,7 +193,7 @@ def run_intervals(
         def run_part(own: list[Array]) -> Any:
             part = iter(own)
             leaves_of_part = [next(part) if axis == 0 else leaf for leaf, axis in zip(leaves, axes, strict=True)]
-            return run(jax.tree.unflatten(structure, leaves_of_part), intervals, probes)
+            return run(jax.tree.unflatten(structure, leaves_of_part), intervals, probes, one_kernel)
 
         progress, *recorded = jax.lax.map(run_part, own)
         recorded = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), recorded)  # [intervals, parts, lanes, …]
@@ -229,6 +252,12 @@ def _num_parts(num_lanes: int, mesh: Mesh, bytes_of_lane: int) -> int:
         return 1
     vectors = min(max(_IN_CACHE // (bytes_of_lane * _VECTOR), _FEWEST), _MOST)
     return -(-num_lanes // ((vectors - 1 | 1) * _VECTOR))
+
+
+def _num_blocks(num_lanes: int, parts: int) -> int:
+    """The number of parts of a device's share if a part goes through its steps in one kernel; ``parts`` if not."""
+    sizes = [block * _VECTOR for block in _BLOCKS if num_lanes % (block * _VECTOR) == 0]
+    return num_lanes // sizes[0] if sizes else parts
 
 
 def lane_bytes(lanes: Lanes) -> int:

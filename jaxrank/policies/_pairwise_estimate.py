@@ -34,7 +34,7 @@ import jax.numpy as jnp
 
 from jaxrank.core.numerics import CompensatedSum
 from jaxrank.core.types import Array
-from jaxrank.policies._window import put_rows, take_rows
+from jaxrank.core.window import put_rows, take_rows
 
 _SPAN = 64  # the most steps between two anchors; a pass over the pairs takes those of this many steps at a time
 _AT_ANCHORS, _BETWEEN = (60, 1e-2), (10, 1e-2)  # conjugate gradients: the most iterations, and the relative tolerance

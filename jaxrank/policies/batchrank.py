@@ -36,9 +36,9 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.batching import lane_vector, rarely
+from jaxrank.core.batching import rarely
 from jaxrank.core.checks import positive
-from jaxrank.core.numerics import any_of, kl_lower, kl_upper, largest
+from jaxrank.core.numerics import kl_lower, kl_upper
 from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.ranking import by_item, lookup, shuffle
 from jaxrank.core.types import Array, Key, Query
@@ -102,7 +102,7 @@ class BatchRank:
         # Algorithm 4, if the least observed items of some batch have n_ℓ observations.
         n_stage = _stage_length(state.stage, log_horizon, L, self.variant)
         waits = (L > K) & (state.last == K - 1) & (state.n_min < n_stage) if released else _ahead(state, K)
-        ends = any_of((state.n == n_stage) & ~waits)
+        ends = jnp.any((state.n == n_stage) & ~waits)
         return rarely(ends, partial(_update_batches, K, self.variant), state, log_horizon)
 
     def statistics(self, state: BatchRankState) -> dict[str, Array]:
@@ -132,8 +132,8 @@ def _stage_length(stage: Array, log_horizon: Array, num_items: int, variant: str
 def _with_n_min(state: BatchRankState, list_size: int) -> BatchRankState:
     if state.n.shape[0] == list_size:
         return state
-    least = jnp.where(state.last == list_size - 1, -state.n, jnp.iinfo(jnp.int32).min + 1)
-    return state._replace(n_min=-largest(lane_vector(least)))
+    n = jnp.where(state.last == list_size - 1, state.n, jnp.iinfo(jnp.int32).max)
+    return state._replace(n_min=jnp.min(n))
 
 
 def _ahead(state: BatchRankState, list_size: int) -> Array:

@@ -21,7 +21,6 @@ from typing import ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.batching import lane_vector
 from jaxrank.core.numerics import any_above, kl_upper
 from jaxrank.core.pytrees import pytree, static
 from jaxrank.core.ranking import by_item, top_items
@@ -60,7 +59,7 @@ class _CascadingBandit:
     def _seen(self, query: Query, ranking: Array, clicks: Array) -> Array:
         """int32[L]: 0 for an item that was not observed, 1 if it was observed, 2 if it was clicked too."""
         seen = jnp.where(_observed(clicks, self.feedback), 1 + clicks.astype(jnp.int32), 0)
-        return by_item(ranking, lane_vector(seen), query.num_items)
+        return by_item(ranking, seen, query.num_items)
 
     def statistics(self, state: CascadeState) -> dict[str, Array]:
         """T_e and the clicks in these observations, for probes and tests."""

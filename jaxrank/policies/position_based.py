@@ -22,9 +22,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import rel_entr
 
-from jaxrank.core.batching import lane_vector
 from jaxrank.core.checks import non_negative, probability
-from jaxrank.core.numerics import over_positions
+from jaxrank.core.numerics import ordered_sum
 from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import lookup, top_items
 from jaxrank.core.samplers import position_based_posterior
@@ -59,8 +58,8 @@ class _PositionBased:
     def update(
         self, key: Key, state: PositionBasedState, query: Query, ranking: Array, clicks: Array
     ) -> PositionBasedState:
-        shown = lane_vector(ranking)[:, None] == jnp.arange(query.num_items)[None, :]
-        clicked = shown & lane_vector(clicks)[:, None]
+        shown = ranking[:, None] == jnp.arange(query.num_items)[None, :]
+        clicked = shown & clicks[:, None]
         return PositionBasedState(state.shown + shown, state.clicks + clicked)
 
     def statistics(self, state: PositionBasedState) -> dict[str, Array]:
@@ -138,7 +137,7 @@ class PBMPIE(_Optimistic):
         K, L = state.shown.shape
         words = jax.random.bits(key, (L + 1,), jnp.uint32)  # for ties, and one for the explorer
         estimate = _estimate(state, chi)
-        leaders = lane_vector(top_items(estimate, K, words[:L]))
+        leaders = top_items(estimate, K, words[:L])
         if K == L:  # every item is a leader
             return leaders
         leads = jnp.any(leaders[:, None] == jnp.arange(L)[None, :], axis=0)
@@ -151,8 +150,8 @@ class PBMPIE(_Optimistic):
         """bool[L]: is U_k(t) ≥ c? Never for c > 1, as an attraction is at most 1."""
         clicks, skips = state.clicks.astype(float), (state.shown - state.clicks).astype(float)
         p = (jnp.minimum(c, 1) * chi)[:, None]  # χ_l·c
-        rising = over_positions(clicks) - over_positions(skips * p / jnp.maximum(1 - p, 1e-30))  # −c·Φ'(c)
-        divergence = over_positions(rel_entr(clicks, state.shown * p) + rel_entr(skips, state.shown * (1 - p)))
+        rising = ordered_sum(clicks) - ordered_sum(skips * p / jnp.maximum(1 - p, 1e-30))  # −c·Φ'(c)
+        divergence = ordered_sum(rel_entr(clicks, state.shown * p) + rel_entr(skips, state.shown * (1 - p)))
         return (c <= 1) & ((rising >= 0) | (divergence <= self._delta(step)))
 
 
@@ -177,7 +176,7 @@ class PBMTS(_PositionBased):
 
 def _examined(state: PositionBasedState, chi: Array) -> Array:
     """float[L]: Ñ_k."""
-    return over_positions(state.shown * chi[:, None])
+    return ordered_sum(state.shown * chi[:, None])
 
 
 def _estimate(state: PositionBasedState, chi: Array) -> Array:

@@ -17,15 +17,12 @@ Where the paper leaves a choice:
   kept in the state. A proposal was replaced if and only if it differs from the item at its position.
 """
 
-from functools import reduce
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.batching import lane_vector
 from jaxrank.core.checks import open_probability, positive
-from jaxrank.core.numerics import largest
 from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.ranking import best_item
 from jaxrank.core.types import Array, Key, Query
@@ -41,13 +38,14 @@ def _fill_in(key: Key, proposals: Array, num_items: int) -> Array:
     items = jnp.arange(num_items, dtype=jnp.int32)
     words = (jax.random.bits(key, (num_items,), jnp.uint32) >> 1).astype(jnp.int32)
     low_bits = (1 << num_items.bit_length()) - 1
-    order = lane_vector((words & ~low_bits) | items)  # the items' random order, no two alike; −1 for an item shown
-    ranking: list[Array] = []
-    for proposal in proposals:
-        shown_above = reduce(jnp.logical_or, (proposal == item for item in ranking), jnp.bool_(False))
-        ranking.append(jnp.where(shown_above, largest(order) & low_bits, proposal))
-        order = lane_vector(jnp.where(items == ranking[-1], -1, order))
-    return lane_vector(jnp.stack(ranking))
+    order = (words & ~low_bits) | items  # the items' random order, no two alike; −1 for an item shown
+
+    def place(order: Array, proposal: Array) -> tuple[Array, Array]:
+        shown_above = jnp.any((items == proposal) & (order < 0))
+        item = jnp.where(shown_above, jnp.max(order) & low_bits, proposal)
+        return jnp.where(items == item, -1, order), item
+
+    return jax.lax.scan(place, order, proposals)[1]
 
 
 def _rewards(proposals: Array, ranking: Array, clicks: Array) -> Array:
@@ -57,7 +55,7 @@ def _rewards(proposals: Array, ranking: Array, clicks: Array) -> Array:
 
 def _chosen(proposals: Array, num_items: int) -> Array:
     """bool[K, L]: is this the arm that the position's bandit pulled?"""
-    return lane_vector(proposals)[:, None] == jnp.arange(num_items)[None, :]
+    return proposals[:, None] == jnp.arange(num_items)[None, :]
 
 
 class _RankedBandits:
@@ -114,20 +112,16 @@ class RankedExp3(_RankedBandits):
     def _propose(self, key: Key, log_weights: Array) -> Exp3State:
         K, L = log_weights.shape
         gamma = self._gamma(L) if self.estimates == "rewards" else jnp.zeros(())  # of the uniform distribution in p
-        items = range(L)
-        highest = lane_vector(reduce(jnp.maximum, (log_weights[:, i] for i in items)))
-        log_weights = log_weights - highest[:, None]
-        weights = lane_vector(jnp.exp(log_weights))
-        total = lane_vector(reduce(jnp.add, (weights[:, i] for i in items)))
+        log_weights = log_weights - jnp.max(log_weights, axis=1, keepdims=True)
+        weights = jnp.exp(log_weights)
+        up_to = jnp.cumsum(weights, axis=1)
+        total = up_to[:, -1]
 
         # The proposal is the number of items i with Σ_{j ≤ i} p_j ≤ u, for a uniform u; both sides are taken times Σw.
         target = jax.random.uniform(key, (K,)) * total
-        up_to, proposals = jnp.zeros(K), jnp.zeros(K, jnp.int32)
-        for i in items[:-1]:
-            up_to += weights[:, i]
-            proposals += ((1 - gamma) * up_to + gamma * ((i + 1) / L) * total <= target).astype(jnp.int32)
-        proposals = lane_vector(proposals)
-        weight = reduce(lambda w, i: jnp.where(proposals == i, weights[:, i], w), items, jnp.zeros(K))
+        mixed = (1 - gamma) * up_to + gamma * (jnp.arange(1, L + 1) / L)[None, :] * total[:, None]
+        proposals = jnp.sum(mixed[:, :-1] <= target[:, None], axis=1, dtype=jnp.int32)
+        weight = jnp.sum(jnp.where(_chosen(proposals, L), weights, 0), axis=1)
         return Exp3State(log_weights, proposals, (1 - gamma) * weight / total + gamma / L)
 
     def _gamma(self, num_items: int) -> Array:

@@ -22,11 +22,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxrank.core.batching import lane_vector, rarely
+from jaxrank.core.batching import rarely
 from jaxrank.core.checks import open_probability, positive
-from jaxrank.core.numerics import SHORT, any_of
 from jaxrank.core.pytrees import array, pytree
-from jaxrank.core.ranking import by_item, shuffle
+from jaxrank.core.ranking import Rows, by_item, shuffle
 from jaxrank.core.types import Array, Key, Query
 
 _LOG_C = math.log(4 * math.sqrt(2 / math.pi) / math.erf(math.sqrt(2)))  # line 1: c ≈ 3.34
@@ -66,12 +65,12 @@ class TopRank:
     def update(self, key: Key, state: TopRankState, query: Query, ranking: Array, clicks: Array) -> TopRankState:
         block, log_inverse_delta = state.block, self._log_inverse_delta()
         C = by_item(ranking, clicks, query.num_items)  # line 8
-        rows = _Rows(ranking, clicks) if query.num_items > SHORT else _Rows(None, C)
+        rows = Rows.shown(ranking, query.num_items)  # others are not clicked
         together = rows.of(block)[:, None] == block[None, :]
-        won = together & rows.clicked[:, None] & ~C[None, :]  # line 10, where U = 1
+        won = together & rows.of(C)[:, None] & ~C[None, :]  # line 10, where U = 1
         wins = rows.add(state.wins, won)  # line 11; read the wins only after this: otherwise XLA copies the matrix
         beats = _beats(rows.of(wins), rows.of_transpose(wins), log_inverse_delta)  # line 12
-        found = rows.any(together & beats)
+        found = jnp.any(together & beats)
         # Lines 3–6, if this step adds to G.
         return rarely(found, partial(_partition, query.list_size), state._replace(wins=wins), log_inverse_delta)
 
@@ -96,30 +95,6 @@ class TopRank:
         if self.horizon is None:
             raise ValueError("TopRank.horizon must be given outside of simulate, which fills it in; got None")
         return jnp.log(self.horizon.astype(float))
-
-
-class _Rows(NamedTuple):
-    """The rows of the matrix of wins that a step uses: those of the displayed items or, if the matrix is small, all."""
-
-    items: Array | None  # int32[K], the displayed items; None for all rows
-    clicked: Array  # bool[K] or bool[L], C of the items of these rows
-
-    def of(self, x: Array) -> Array:
-        """These rows of ``x`` [L, …]."""
-        return x if self.items is None else x[self.items]
-
-    def of_transpose(self, matrix: Array) -> Array:
-        """These rows of ``matrix.T``."""
-        return matrix.T if self.items is None else matrix[:, self.items].T
-
-    def add(self, matrix: Array, terms: Array) -> Array:
-        """``matrix`` with ``terms`` added to these rows."""
-        return matrix + terms if self.items is None else matrix.at[self.items].add(terms, unique_indices=True)
-
-    def any(self, flags: Array) -> Array:
-        """bool[]: is any of the ``flags`` in these rows set?"""
-        # With the layout that XLA would choose for the whole matrix, the step is 3 times as expensive.
-        return any_of(lane_vector(flags)) if self.items is None else jnp.any(flags)
 
 
 def _beats(wins: Array, losses: Array, log_inverse_delta: Array) -> Array:

@@ -51,11 +51,12 @@ def test_rarely_without_vmap_is_cond():
     assert rarely(jnp.asarray(False), branch, operand, jnp.float32(1))[0] == 3
 
 
-def test_lane_vector_is_the_identity_and_differentiable_both_ways():
-    def f(x):
-        return jnp.sum(batching.lane_vector(x) ** 2)
+@pytest.mark.parametrize("chosen", [False, True])
+def test_layouts_are_chosen_only_where_the_engine_says_so(chosen):
+    def lay_out(x):
+        with batching.layouts(chosen):
+            return batching.lanes_minor(x) + batching.lanes_major(x)
 
-    x = jnp.array([1.0, 2.0])
-    np.testing.assert_array_equal(jax.grad(f)(x), 2 * x)
-    np.testing.assert_array_equal(jax.vmap(jax.grad(f))(jnp.stack([x, x])), jnp.stack([2 * x, 2 * x]))
-    assert jax.jvp(f, (x,), (x,))[1] == 10
+    x = jnp.arange(6.0).reshape(2, 3)
+    assert ("layout_constraint" in str(jax.make_jaxpr(lay_out)(x))) == chosen
+    np.testing.assert_array_equal(jax.jit(lay_out)(x), 2 * x)

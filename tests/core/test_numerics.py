@@ -28,16 +28,6 @@ def test_product_gap_keeps_its_digits_where_subtraction_loses_them():
         assert numerics.product_gap(*map(jnp.asarray, (better, better, better - better))) == 0
 
 
-@pytest.mark.parametrize("size", [1, 32, 33, 100])
-def test_reductions_by_pieces(size):
-    values = np.random.default_rng(size).integers(-99, 99, size, dtype=np.int32)
-    assert numerics.largest(jnp.asarray(values)) == values.max()
-    flags = np.zeros((size, 40), bool)
-    assert not numerics.any_of(jnp.asarray(flags)) and not numerics.any_of(jnp.asarray(flags[0]))
-    flags[-1, -1] = True
-    assert numerics.any_of(jnp.asarray(flags)) and numerics.any_of(jnp.asarray(flags[-1]))
-
-
 @pytest.mark.parametrize("size", [1, 2, 10, 40])
 def test_what_is_above(size):
     rng = np.random.default_rng(size)
@@ -46,14 +36,6 @@ def test_what_is_above(size):
     np.testing.assert_allclose(numerics.product_above(jnp.asarray(factors)), expected, rtol=1e-6)
     expected = np.append(False, np.cumsum(flags)[:-1] > 0)
     np.testing.assert_array_equal(numerics.any_above(jnp.asarray(flags)), expected)
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 8, 10, 17, 32, 40])
-def test_sort_descending_sorts(size):
-    rng = np.random.default_rng(size)
-    for _ in range(20):
-        values = rng.integers(0, size, size).astype(np.float32)
-        np.testing.assert_array_equal(numerics.sort_descending(list(jnp.asarray(values))), -np.sort(-values))
 
 
 def test_compensated_sum_of_many_small_terms():

@@ -22,7 +22,6 @@ OPERATIONS = {  # one lane's function, and the arguments of all lanes
     "product_above": (numerics.product_above, SCORES),
     "any_above": (numerics.any_above, FLAGS),
     "ordered_sum": (numerics.ordered_sum, SCORES),
-    "largest": (numerics.largest, SCORES),
     "kl_upper": (lambda p: numerics.kl_upper(p, jnp.full_like(p, 0.3)), SCORES),
     "kl_lower": (lambda p: numerics.kl_lower(p, jnp.full_like(p, 0.3)), SCORES),
     "dcg": (metrics.dcg, SCORES),

@@ -13,7 +13,7 @@ from worlds import HastyBatchRank
 
 import jaxrank as jr
 from jaxrank.core import random
-from jaxrank.core.batching import lane_vector, lanes_minor, rarely
+from jaxrank.core.batching import lanes_minor, rarely
 from jaxrank.core.registry import factory
 from jaxrank.engine.entries import Entries
 from jaxrank.engine.entrywise import NotEntrywiseError, entry_by_entry
@@ -240,7 +240,7 @@ def draws(words, prng):
 
 def hints(x):
     """What says something about layouts or derivatives alone."""
-    return lane_vector(x) + lax.optimization_barrier(x) + lanes_minor(x[None])[0] + lax.stop_gradient(jax.nn.relu(x))
+    return lax.optimization_barrier(x) + lanes_minor(x[None])[0] + lax.stop_gradient(jax.nn.relu(x))
 
 
 FAMILIES = {
