@@ -132,35 +132,29 @@ def test_the_estimate_stays_close_when_old_pairs_are_expanded(seed):
         assert error < 0.05
 
 
-def test_the_projection_is_close_to_the_minimiser_of_equation_4():
-    """Into a ball of half the length of θ̂: its length is right, and eq. 4 is at most 5 % above SciPy's minimum."""
-    policy, environment = jr.PairRank(regularization=0.1, alpha=0.1), stream("perfect", list_size=6)
-    run = follow(policy, environment, 100)
-    expected = plain(policy, environment)
-    for t in range(100):
-        expected.update(documents(environment, run.indices[t])[0], run.rankings[t].tolist(), run.clicks[t])
-    pairs, theta, inverse = np.array(expected.pairs), expected.estimate(), np.linalg.inv(expected.M)
-    radius = np.linalg.norm(theta) / 2
+def test_the_projection_is_the_minimiser_of_the_linearised_equation_4():
+    """Into a ball of half the length of θ̂, against SciPy's minimiser of (θ − θ̂)ᵀHM⁻¹H(θ − θ̂) there."""
+    rng = np.random.default_rng(0)
+    pairs, theta = rng.normal(size=(60, 5)), rng.normal(size=5)
+    curvature = 1 / (2 + 2 * np.cosh(pairs @ theta))
+    losses = (pairs * curvature[:, None]).T @ pairs
+    inverse = np.linalg.inv(0.1 * np.eye(5) + pairs.T @ pairs)
+    hessian, radius = losses + 0.1 * np.eye(5), np.linalg.norm(theta) / 2
 
-    def g(theta):
-        return (1 / (1 + np.exp(-pairs @ theta))) @ pairs + 0.1 * theta
-
-    def distance(theta_inside):
-        apart = g(theta_inside) - g(theta)
+    def distance(inside):
+        apart = hessian @ (inside - theta)
         return apart @ inverse @ apart
 
     ball = {"type": "ineq", "fun": lambda x: radius**2 - x @ x}
-    best = scipy.optimize.minimize(distance, theta / 2, constraints=[ball], options={"ftol": 1e-12, "maxiter": 1_000})
-    curvature = 1 / (2 + 2 * np.cosh(pairs @ theta))
-    d = len(theta)
-    estimate = initial_estimate(d, 3, 64, 0.1)._replace(
+    best = scipy.optimize.minimize(distance, theta / 2, constraints=[ball], options={"ftol": 1e-14, "maxiter": 1_000})
+    estimate = initial_estimate(5, 3, 64, 0.1)._replace(
         theta=jnp.asarray(theta, jnp.float32),
         m_inverse=jnp.asarray(inverse, jnp.float32),
-        hessian=jnp.asarray((pairs * curvature[:, None]).T @ pairs, jnp.float32),
+        hessian=jnp.asarray(losses, jnp.float32),
     )
-    found = np.asarray(projected(estimate, jnp.float32(0.1), "sum", jnp.float32(radius)), np.float64)
-    assert np.linalg.norm(found) == pytest.approx(radius, rel=1e-3)
-    assert distance(found) <= 1.05 * best.fun
+    found = projected(estimate, jnp.float32(0.1), "sum", jnp.float32(radius))
+    np.testing.assert_allclose(found, best.x, atol=1e-3)
+    assert np.abs(found - theta / 2).max() > 0.01, "it is not merely shortened"
     within = projected(estimate, jnp.float32(0.1), "sum", jnp.float32(4 * radius))
     np.testing.assert_array_equal(within, estimate.theta)
 
