@@ -20,7 +20,7 @@ from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import FORMATS
 from jaxrank.output.report import Report, write_report
 from jaxrank.output.results import stack
-from jaxrank.output.tables import counted, plus_minus
+from jaxrank.output.tables import counted
 
 if TYPE_CHECKING:
     import xarray
@@ -186,13 +186,6 @@ def paired(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float
     """
     mean, low, _ = difference(values, other)
     return mean, mean - low
-
-
-def verdict(claim: str, gap: tuple[float, float], sign: int) -> str:
-    """A claim as an item of a list, ✓ if the paired ``gap`` has this sign with its whole interval, ✗ if not."""
-    mean, half = gap
-    holds = sign * mean > 0 and not abs(mean) <= half
-    return f"- {'✓' if holds else '✗'} {claim}: {plus_minus(mean, half, 1)} (mean and 95 % interval, paired by query)."
 
 
 def write(name: str, request: FigureRequest, report: Report) -> None:

@@ -16,7 +16,7 @@ from jaxrank.core.types import Environment, Policy
 from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.environments.corrupted import Corrupted
 from jaxrank.output.plotting import Entries, band_entry, draw_line, legend_below, panels, styles
-from jaxrank.output.report import Report
+from jaxrank.output.report import HOW, Report, judged
 from jaxrank.output.results import describe_error, mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import (
@@ -34,7 +34,7 @@ from jaxrank.policies import (
     TopRank,
     UniRank,
 )
-from jaxrank.studies.papers.figure import FigureRequest, Size, paired, queries, run, verdict
+from jaxrank.studies.papers.figure import FigureRequest, Size, paired, queries, run
 
 if TYPE_CHECKING:
     import xarray
@@ -54,12 +54,12 @@ def delay(request: FigureRequest) -> Report:
     delays = DELAYS if size.num_steps > DELAYS[-1] else (0, 10, 50)
     policies = {make.__name__: Delayed(make(), delays, kind="geometric") for make in POLICIES}
     result = _run(request, "delay", policies, _environment(request, size), size)
-    lines = [f"Claims about the regret at step {size.num_steps:,}, ✓ as here, ✗ not as here:", ""]
+    lines = [f"Claims about the regret at step {size.num_steps:,}. {HOW}", ""]
     for policy in policies:
         of_policy = result["regret"].sel(policy=policy).isel(step=-1)
         gap = paired(of_policy.isel(delay=-1), of_policy.isel(delay=0))
         claim = f"{policy}: a mean delay of {delays[-1]:,} adds at most the highest regret of so many steps"
-        lines.append(_at_most(claim, gap, delays[-1]))
+        lines.append(_judged(claim, gap, gap[0] + gap[1] <= delays[-1]))
     return _report(result, "delay", "Mean delay of the clicks, in steps", lines)
 
 
@@ -80,11 +80,11 @@ def corruption(request: FigureRequest) -> Report:
         for n in range(len(budgets))
     ]
     result = xarray.concat(by_budget, dim=xarray.Variable("budget", list(budgets)), combine_attrs="override")
-    lines = [f"Claims about the regret at step {size.num_steps:,}, ✓ as here, ✗ not as here:", ""]
+    lines = [f"Claims about the regret at step {size.num_steps:,}. {HOW}", ""]
     for policy in policies:
         of_policy = result["regret"].sel(policy=policy).isel(step=-1)
         gap = paired(of_policy.isel(budget=-1), of_policy.isel(budget=0))
-        lines.append(verdict(f"{policy}: {budgets[-1]:,} steps with hidden clicks cost regret", gap, 1))
+        lines.append(_judged(f"{policy}: {budgets[-1]:,} steps with hidden clicks cost regret", gap, gap[0] > gap[1]))
     return _report(result, "budget", "First steps in which clicks on the best item are hidden", lines)
 
 
@@ -100,11 +100,11 @@ def _run(
     return result
 
 
-def _at_most(claim: str, gap: tuple[float, float], bound: float) -> str:
-    """✓ if the upper end of the interval of ``gap`` is at most ``bound``."""
-    mean, half = gap
-    mark = "✓" if mean + (0 if np.isnan(half) else half) <= bound else "✗"
-    return f"- {mark} {claim}: {plus_minus(mean, half, 1)} (mean and 95 % interval, paired by query)."
+def _judged(claim: str, gap: tuple[float, float], holds: bool) -> str:
+    """The verdict on a claim about a paired ``gap``, whether it ``holds`` for the whole interval."""
+    if np.isnan(gap[1]):
+        return judged("cannot be tested here", claim, "one run has no interval")
+    return judged("reproduced" if holds else "not reproduced", claim, plus_minus(*gap, 1))
 
 
 def _report(result: "xarray.Dataset", dim: str, label: str, lines: list[str]) -> Report:
