@@ -46,19 +46,9 @@ from jaxrank.engine.entries import (
     unstacked,
 )
 from jaxrank.engine.entry_rules import IDENTITY, IN_MEMORY, RULES, elementwise
+from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, scan_sizes
 
 _WRITTEN_OUT = 4096  # entries that a loop of known length may make, over all its rounds, to be written out
-_CALLS = {  # primitives that call a jaxpr, and the parameter that holds it
-    "jit": "jaxpr",
-    "pjit": "jaxpr",
-    "closed_call": "call_jaxpr",
-    "core_call": "call_jaxpr",
-    "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr",
-    "custom_vmap_call": "call",
-    "checkpoint": "jaxpr",
-    "remat2": "jaxpr",
-}
 
 
 class NotEntrywiseError(ValueError):
@@ -113,7 +103,7 @@ class _Evaluation:
 
     def of(self, closed: Any, operands: list[Entries], rare: bool = False) -> list[Entries]:
         """The results of a jaxpr; if it is ``rare``, its conditional is a rare one."""
-        jaxpr, consts = _opened(closed), getattr(closed, "consts", ())
+        jaxpr, consts = opened(closed), getattr(closed, "consts", ())
         values: dict[Any, Entries] = {}
         values.update(zip(jaxpr.constvars, map(Entries.shared, consts), strict=True))
         values.update(zip(jaxpr.invars, operands, strict=True))
@@ -123,7 +113,7 @@ class _Evaluation:
                 return Entries.shared(np.asarray(var.val, var.aval.dtype))  # type: ignore[attr-defined]
             return values[var]
 
-        for eqn in _needed(jaxpr):
+        for eqn in needed_equations(jaxpr):
             inputs, avals = [read(var) for var in eqn.invars], [var.aval for var in eqn.outvars]
             if rare and eqn.primitive.name == "cond":
                 results = self._cond(eqn, inputs, rare=True)
@@ -134,9 +124,9 @@ class _Evaluation:
 
     def _equation(self, eqn: Any, operands: list[Entries], avals: list[Any]) -> list[Entries]:
         name = eqn.primitive.name
-        if name in _CALLS:
+        if name in CALLS:
             rare = eqn.params.get("name") == RARELY
-            return self.of(eqn.params[_CALLS[name]], operands, rare)
+            return self.of(eqn.params[CALLS[name]], operands, rare)
         if name in IDENTITY:
             return operands
         if name == "cond":
@@ -304,7 +294,7 @@ class _Evaluation:
 
     def _scan(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
         params, length = eqn.params, eqn.params["length"]
-        num_consts, num_carry = _scan_sizes(eqn)
+        num_consts, num_carry = scan_sizes(eqn)
         consts, carry = operands[:num_consts], operands[num_consts : num_consts + num_carry]
         sequences = operands[num_consts + num_carry :]
 
@@ -380,49 +370,21 @@ class _Evaluation:
         return [words.wrapped(avals[0].dtype)]
 
 
-def _opened(closed: Any) -> Any:
-    """The jaxpr of a closed one; what JAX has in an equation is closed or not, depending on the version."""
-    return getattr(closed, "jaxpr", closed)
-
-
-def _scan_sizes(eqn: Any) -> tuple[int, int]:
-    """The numbers of constants and of carried arrays of a scan, whose sequences have one axis more than in its body."""
-    body = _opened(eqn.params["jaxpr"])
-
-    def sequences(outside: Any, inside: Any) -> int:
-        pairs = zip(outside, inside, strict=True)
-        return sum(len(x.aval.shape) > len(y.aval.shape) for x, y in pairs)
-
-    num_carry = len(eqn.outvars) - sequences(eqn.outvars, body.outvars)
-    return len(eqn.invars) - num_carry - sequences(eqn.invars, body.invars), num_carry
-
-
 def _passed_through(branch: Any) -> list[int] | None:
     """The numbers of the arguments that a branch returns as its results; None if it does anything else."""
-    jaxpr = _opened(branch)
+    jaxpr = opened(branch)
     numbers = {var: i for i, var in enumerate(jaxpr.invars)}
     found = [numbers.get(var) if not isinstance(var, Literal) else None for var in jaxpr.outvars]
     return None if None in found or len(set(found)) < len(found) else found  # type: ignore[return-value]
 
 
-def _needed(jaxpr: Any) -> list[Any]:
-    """The equations on which the results depend."""
-    wanted = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
-    needed = []
-    for eqn in reversed(jaxpr.eqns):
-        if eqn.effects or any(var in wanted for var in eqn.outvars):
-            needed.append(eqn)
-            wanted.update(var for var in eqn.invars if not isinstance(var, Literal))
-    return needed[::-1]
-
-
 def _num_entries(closed: Any) -> int:
     """About as many entries as an evaluation makes."""
     total = 0
-    for eqn in _opened(closed).eqns:
+    for eqn in opened(closed).eqns:
         name = eqn.primitive.name
-        if name in _CALLS:
-            total += _num_entries(eqn.params[_CALLS[name]])
+        if name in CALLS:
+            total += _num_entries(eqn.params[CALLS[name]])
         elif name in RULES and RULES[name] is elementwise:
             total += sum(int(np.prod(var.aval.shape, dtype=int)) for var in eqn.outvars)
     return total

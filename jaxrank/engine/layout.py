@@ -32,7 +32,7 @@ from jax.lax import GatherScatterMode
 
 from jaxrank.core.batching import lanes_minor
 from jaxrank.core.types import Array
-from jaxrank.engine.entrywise import _CALLS, _needed, _opened, _scan_sizes
+from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, scan_sizes
 
 _SHORT = 32  # entries of an axis, and rounds of a loop, that are written out
 _WRITTEN_OUT = 2048  # equations that a loop may become
@@ -98,9 +98,9 @@ class ForCpu:
         if "dot_general" in set(primitives(jaxpr)):
             return None, flat
         written = jax.make_jaxpr(lambda *x: _WrittenOut().of(jaxpr, x))(*flat)
-        opened = _opened(written)
-        invars, outvars = list(opened.invars), list(opened.outvars)
-        return _Code(opened.constvars, written.consts, invars, outvars, opened.eqns, jax.tree.structure(result)), flat
+        code = opened(written)
+        invars, outvars = list(code.invars), list(code.outvars)
+        return _Code(code.constvars, written.consts, invars, outvars, code.eqns, jax.tree.structure(result)), flat
 
 
 class _Code(NamedTuple):
@@ -170,11 +170,11 @@ def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def primitives(closed: Any) -> Iterator[str]:
     """The names of the primitives in a jaxpr and in those that it holds."""
-    for eqn in _opened(closed).eqns:
+    for eqn in opened(closed).eqns:
         yield eqn.primitive.name
         for parameter in eqn.params.values():
             for inner in parameter if isinstance(parameter, list | tuple) else (parameter,):
-                if hasattr(_opened(inner), "eqns"):
+                if hasattr(opened(inner), "eqns"):
                     yield from primitives(inner)
 
 
@@ -195,14 +195,14 @@ class _Evaluation:
     """Evaluates a jaxpr, and what it calls."""
 
     def of(self, closed: Any, args: Sequence[Any]) -> list[Any]:
-        jaxpr, consts = _opened(closed), getattr(closed, "consts", ())
+        jaxpr, consts = opened(closed), getattr(closed, "consts", ())
         values: dict[Any, Any] = dict(zip(jaxpr.constvars, consts, strict=True))
         values.update(zip(jaxpr.invars, args, strict=True))
 
         def read(var: Any) -> Any:
             return var.val if isinstance(var, Literal) else values[var]
 
-        equations = _needed(jaxpr)
+        equations = needed_equations(jaxpr)
         store = self.to_store(jaxpr, equations)
         for eqn in equations:
             results = self.equation(eqn, [read(var) for var in eqn.invars])
@@ -246,7 +246,7 @@ class _Evaluation:
 
     def parts_of_scan(self, eqn: Any, args: list[Any]) -> tuple[Callable[..., Any], list[Any], list[Any]]:
         """The body, what it carries at first, and the sequences that it reads."""
-        num_consts, num_carry = _scan_sizes(eqn)
+        num_consts, num_carry = scan_sizes(eqn)
 
         def body(carry: Sequence[Any], here: Sequence[Any]) -> tuple[list[Any], list[Any]]:
             results = self.of(eqn.params["jaxpr"], [*args[:num_consts], *carry, *here])
@@ -269,8 +269,8 @@ class _WrittenOut(_Evaluation):
     def equation(self, eqn: Any, args: list[Any]) -> list[Any]:
         name, params = eqn.primitive.name, eqn.params
         shape: tuple[int, ...] = eqn.invars[0].aval.shape if eqn.invars else ()
-        if name in _CALLS and name != "custom_vmap_call":
-            return self.of(params[_CALLS[name]], args)
+        if name in CALLS and name != "custom_vmap_call":
+            return self.of(params[CALLS[name]], args)
         if name in _FOLDS and all(shape[axis] for axis in params["axes"]):
             for axis in sorted(params["axes"], reverse=True):
                 args[0] = _folded(eqn, args[0], axis)

@@ -1,0 +1,45 @@
+"""What the evaluations of jaxprs share (``entrywise.py``, ``layout.py``): how JAX writes calls, loops and equations."""
+
+from typing import Any
+
+from jax.extend.core import Literal
+
+CALLS = {  # primitives that call a jaxpr, and the parameter that holds it
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "checkpoint": "jaxpr",
+    "remat2": "jaxpr",
+}
+
+
+def opened(closed: Any) -> Any:
+    """The jaxpr of a closed one; what JAX has in an equation is closed or not, depending on the version."""
+    return getattr(closed, "jaxpr", closed)
+
+
+def needed_equations(jaxpr: Any) -> list[Any]:
+    """The equations on which the results depend."""
+    wanted = {var for var in jaxpr.outvars if not isinstance(var, Literal)}
+    found = []
+    for eqn in reversed(jaxpr.eqns):
+        if eqn.effects or any(var in wanted for var in eqn.outvars):
+            found.append(eqn)
+            wanted.update(var for var in eqn.invars if not isinstance(var, Literal))
+    return found[::-1]
+
+
+def scan_sizes(eqn: Any) -> tuple[int, int]:
+    """The numbers of constants and of carried arrays of a scan, whose sequences have one axis more than in its body."""
+    body = opened(eqn.params["jaxpr"])
+
+    def sequences(outside: Any, inside: Any) -> int:
+        pairs = zip(outside, inside, strict=True)
+        return sum(len(x.aval.shape) > len(y.aval.shape) for x, y in pairs)
+
+    num_carry = len(eqn.outvars) - sequences(eqn.outvars, body.outvars)
+    return len(eqn.invars) - num_carry - sequences(eqn.invars, body.invars), num_carry
