@@ -37,6 +37,7 @@ import jaxrank.bench
 import jaxrank.command.cli
 from jaxrank.datasets import letor_files
 from jaxrank.studies import sweeps
+from jaxrank.studies.folders import stored_manifest
 from jaxrank.studies.sweep_files import read_sweep
 
 _WORDS = [
@@ -287,7 +288,7 @@ _REGRET: list[np.ndarray] = []
 
 def _manifest(folder: Path) -> None:
     with warnings.catch_warnings(action="ignore"):
-        sweeps._stored(folder)
+        stored_manifest(folder)
 
 
 def _made_manifest() -> bytes:

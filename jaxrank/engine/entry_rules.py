@@ -7,6 +7,7 @@ a form of its primitive that it does not know.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,7 +40,7 @@ ELEMENTWISE = (
     "square", "stop_gradient", "sub", "tan", "tanh", "threefry2x32", "xor",
 )
 # fmt: on
-IDENTITY = frozenset({"optimization_barrier", "layout_constraint", "sharding_constraint", "pvary"})
+IDENTITY = frozenset({"optimization_barrier", "layout_constraint", "sharding_constraint", "reshard", "pvary"})
 
 
 def elementwise(eqn: Any, operands: list[Entries], avals: list[Any], num_lanes: int) -> list[Entries] | None:
@@ -481,14 +482,20 @@ def _dot_general(eqn: Any, operands: list[Entries], avals: list[Any], num_lanes:
     left, right = operands
     if left.dtype != avals[0].dtype or right.dtype != avals[0].dtype:
         return None
-    rows = left.places().transpose(*batch_left, *_others(left, of_left, batch_left), *of_left)
-    columns = right.places().transpose(*batch_right, *_others(right, of_right, batch_right), *of_right)
-    length = int(np.prod([left.shape[d] for d in of_left], dtype=int))
     batch = tuple(left.shape[d] for d in batch_left)
+    length = math.prod(left.shape[d] for d in of_left)
+
+    def vectors(x: Entries, of: Sequence[int], batched: Sequence[int]) -> np.ndarray:
+        """The places of [batch…, vectors, length]; an axis may be empty."""
+        others = _others(x, of, batched)
+        number = math.prod(x.shape[d] for d in others)
+        return x.places().transpose(*batched, *others, *of).reshape(*batch, number, length)
+
+    rows, columns = vectors(left, of_left, batch_left), vectors(right, of_right, batch_right)
     flat = []
     for b in np.ndindex(*batch):
-        for row in rows[b].reshape(-1, length):
-            for column in columns[b].reshape(-1, length):
+        for row in rows[b]:
+            for column in columns[b]:
                 terms = [operate("mul", left.flat[i], right.flat[j]) for i, j in zip(row, column, strict=True)]
                 total = terms[0] if terms else constant(0, avals[0].dtype)
                 for term in terms[1:]:

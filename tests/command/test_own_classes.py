@@ -1,6 +1,5 @@
 """From nothing to a regret curve: jaxrank new, and run, resume and sweep with what it wrote."""
 
-import json
 import sys
 from importlib.resources import files
 
@@ -10,6 +9,7 @@ import pytest
 import jaxrank as jr
 from jaxrank.command.cli import main
 from jaxrank.command.new_files import SKELETONS
+from jaxrank.output.files import read_json, write_json
 from jaxrank.studies.sweep_files import read_sweep
 from jaxrank.studies.worlds import make_world
 
@@ -59,7 +59,10 @@ def test_new_renames_the_module_and_its_test(inside, capsys):
         (["policy", "only.py"], "FILE must be new, and so must its test; test_only.py exists"),
         (["policy", "my-policies.py"], "with a name that can be imported, as my_policies.py; got my-policies.py"),
         (["click-model", "random.py"], "FILE must not hide another module; there is one of the name 'random'"),
-        (["click_model", "x.py"], "KIND must be one of policy, click-model, environment; got 'click_model'; did you"),
+        (
+            ["click_model", "x.py"],
+            "KIND must be one of policy, click-model, environment, sweep; got 'click_model';",
+        ),
     ],
 )
 def test_new_overwrites_and_hides_nothing(inside, arguments, message, capsys):
@@ -84,13 +87,12 @@ def test_resume_imports_only_what_its_own_command_line_names(folder, monkeypatch
     """From another folder than that of the run."""
     monkeypatch.chdir(tmp_path)
     before = jr.load(folder / "results" / "run.nc")["regret"]
-    (folder / "results" / "run.nc").unlink()
     assert main(["resume", str(folder / "saved"), "--trust", str(folder / "my_policies.py")]) == 2
     refused = capsys.readouterr().err
     command = refused.split("continue with: jaxrank ")[1].split()
     assert refused.count("\n") == 1 and "--trust must name the code that a run imports" in refused
-    assert main([*command, "--quiet"]) == 0
-    np.testing.assert_array_equal(jr.load(folder / "results" / "run.nc")["regret"], before)
+    assert main([*command, "--quiet", "--out", str(tmp_path / "again")]) == 0
+    np.testing.assert_array_equal(jr.load(tmp_path / "again" / "run.nc")["regret"], before)
 
 
 def test_resume_refuses_a_class_with_other_fields_or_other_code(inside, tmp_path, capsys):
@@ -101,9 +103,9 @@ def test_resume_refuses_a_class_with_other_fields_or_other_code(inside, tmp_path
     changed = tmp_path / "changed.py"
     text = (tmp_path / "mine.py").read_text()
     changed.write_text(text.replace("prior", "before"))
-    content = json.loads((saved / "run.json").read_text())
-    content["options"]["policy"] = [f"{changed}:ItemTS"]
-    (saved / "run.json").write_text(json.dumps(content))
+    content, _ = read_json(saved / "run.json")
+    content["arguments"][content["arguments"].index("--policy") + 1] = f"{changed}:ItemTS"
+    write_json(saved / "run.json", content)
     capsys.readouterr()
     assert main(["resume", str(saved), "--trust", str(changed)]) == 2
     error = capsys.readouterr().err
@@ -152,7 +154,7 @@ def test_a_sweep_file_names_policies_click_models_and_environments(inside, tmp_p
         ),
         (
             ["--click-model", "dbn:gamma=1"],
-            "an option of dbn must be one of attraction, satisfaction, continuation; got",
+            "an option of --click-model must be one of dbn:attraction, dbn:satisfaction, dbn:continuation; got",
         ),
     ],
 )

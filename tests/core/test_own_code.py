@@ -45,7 +45,7 @@ def folder(tmp_path, monkeypatch):
 
 def made(text):
     name, options = registry.parse("--policy", text)
-    return jr.make(name, **options)
+    return jr.make(name, **registry.read_options("--policy", name, options))
 
 
 def test_a_file_or_a_module_names_a_class_or_a_function_with_options(folder, monkeypatch):
@@ -65,7 +65,10 @@ def test_a_file_or_a_module_names_a_class_or_a_function_with_options(folder, mon
         ("mine.py:Shuffle", r"policy must be a class in mine\.py; it has no 'Shuffle'; did you mean 'Shuffles'\?"),
         ("mine.py:Ranks", r"must have the members init, rank, update; it has no init, update"),
         ("mine.py:Plain", r"Plain must be a pytree, as its base class is: put @jr\.pytree above it"),
-        ("mine.py:Shuffles:strenght=2", r"must be 'strength'; got 'strenght'; did you mean 'strength'\?"),
+        (
+            "mine.py:Shuffles:strenght=2",
+            r"must be 'mine.py:Shuffles:strength'; got 'mine.py:Shuffles:strenght'; did you mean",
+        ),
         ("mine.py:shuffles", r"options of mine\.py:shuffles: .*missing 1 required positional argument: 'strength'"),
         ("mine.py:Shuffles:strength", r"--policy must look like name:option=value"),
         ("mine.py", r"--policy must name a class of the file, as in mine\.py:MyClass; got 'mine\.py'"),
@@ -129,5 +132,5 @@ def test_list_shows_where_a_policy_comes_from_and_survives_one_that_fails(packag
         assert main(["list"]) == 0
     printed = capsys.readouterr()
     assert "good(strength)" in printed.out and "Shows the items in random order. [theirs 1.5]" in printed.out
-    assert "bubblerank(delta, horizon, doubling)" in printed.out and "  bad" not in printed.out
+    assert "bubblerank(delta, horizon, doubling, freeze_certain)" in printed.out and "  bad" not in printed.out
     assert sum("warning: policy 'bad' of theirs 1.5 cannot be loaded" in line for line in printed.err.splitlines()) == 1

@@ -128,10 +128,15 @@ def test_what_the_refusal_says_to_write_can_be_swept_and_children_stay_bare():
     assert num_instances(Mine(jr.CascadeModel([0.2, 0.5]), epsilon=[0.1, 0.2])) == 2
 
 
+@jr.pytree
+class Named:
+    name: str = jr.static()
+
+
 def test_a_notebook_shows_every_field_and_no_markup_of_the_values():
     shown = jr.ClickBandit(jr.CascadeModel(np.full((3, 20), 0.5)), list_size=5)._repr_html_()
     assert shown.startswith("<div><b>ClickBandit</b>") and "<b>CascadeModel</b> The user clicks" in shown
     assert "<code>float32[3, 20]</code>" in shown or "<code>float64[3, 20]</code>" in shown
     assert "list_size</td>" in shown and "<code>5</code>" in shown
     assert "<td" not in jr.StaticRanking()._repr_html_()
-    assert "&lt;b&gt;" in jr.PDGD(optimizer="<b>")._repr_html_()
+    assert "&lt;b&gt;" in Named("<b>")._repr_html_()

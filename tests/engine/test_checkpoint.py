@@ -137,7 +137,15 @@ def test_ctrl_c_saves_and_a_finished_run_is_only_read(tmp_path, monkeypatch):
     assert again.identical(first)
 
 
-def test_a_closed_terminal_saves_and_nohup_is_left_alone(tmp_path):
+@pytest.fixture
+def no_nohup():
+    """SIGHUP as in a terminal: the tests themselves may run under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+def test_a_closed_terminal_saves_and_nohup_is_left_alone(tmp_path, no_nohup):
     run = (jr.StaticRanking(), ENVIRONMENT, 3_000)
     usual = signal.getsignal(signal.SIGHUP)
     options = OPTIONS | {"progress": stop_after(1, signal.SIGHUP)}

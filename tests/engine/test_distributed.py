@@ -197,6 +197,7 @@ def test_a_run_whose_terminal_is_closed_is_saved(tmp_path):
     master, slave = pty.openpty()
     long = ["--steps", "200000000", "--records", "9", "--out", str(tmp_path), "--checkpoint", str(saved)]
     world = ["--policy", "random", "--queries", "2", "--items", "4", "--seeds", "2", "--devices", "1"]
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
     run = subprocess.Popen(
         [sys.executable, "-m", "jaxrank", "run", *world, *long, "--checkpoint-every", "1 call"],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"},
@@ -205,6 +206,7 @@ def test_a_run_whose_terminal_is_closed_is_saved(tmp_path):
         stdin=slave,
         start_new_session=True,
     )
+    signal.signal(signal.SIGHUP, before)
     os.close(slave)
     while not list(saved.glob("RandomRanking/lanes-0-of-1/step-*")):
         assert run.poll() is None, os.read(master, 5_000)

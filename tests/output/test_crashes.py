@@ -22,6 +22,7 @@ from jaxrank.command.cli import main
 from jaxrank.output import files
 from jaxrank.output.arrays import load_arrays
 from jaxrank.studies import sweeps
+from jaxrank.studies.folders import stored_manifest
 
 WORLD = ["--policy", "bubblerank:delta=0.1", "--policy", "static", "--queries", "2", "--items", "3", "--seeds", "2"]
 SIZE = ["--steps", "6000", "--records", "4", "--checkpoint-every", "1 call", "--devices", "1", "--quiet"]
@@ -251,10 +252,10 @@ def test_a_manifest_with_a_flipped_bit_is_refused_or_says_the_same(tmp_path):
     bits = range(8 * path.stat().st_size)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert sweeps._stored(folder / "out") == content
+        assert stored_manifest(folder / "out") == content
         for place in flipped(path, bits):
             with contextlib.suppress(ValueError):
-                assert sweeps._stored(folder / "out") == content, f"bit {place}"
+                assert stored_manifest(folder / "out") == content, f"bit {place}"
         path.write_text(json.dumps(content))
         with pytest.raises(RuntimeWarning, match=r"is of jaxrank 0\.1\.0, and has no checksum"):
-            sweeps._stored(folder / "out")
+            stored_manifest(folder / "out")
