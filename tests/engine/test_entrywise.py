@@ -355,7 +355,10 @@ PARAMETERS = {
     "termination": [0.9, 0.3, 0.5, 1.0, 0.1],
 }
 MODELS = jr.available("click_model")
-ON_WHOLE_ARRAYS = {"pbm_ts": {"scan"}}  # the grid of its posterior has 64 cells: a sequence
+ON_WHOLE_ARRAYS = {
+    "pbm_ts": {"scan"},  # the grid of its posterior has 64 cells: a sequence
+    "recurrank": {"custom_linear_solve", "lu"},  # least squares
+}
 
 
 def world(model, list_size):

@@ -17,7 +17,7 @@ import numpy as np
 from jaxrank.click_models.position_based import PositionBasedModel
 from jaxrank.core.bounds import bubblerank_bound
 from jaxrank.core.pytrees import take_instances
-from jaxrank.core.types import ClickModel, Policy
+from jaxrank.core.types import Array, ClickModel, Policy
 from jaxrank.engine.simulation import simulate
 from jaxrank.environments.click_bandit import ClickBandit
 from jaxrank.output.plotting import (
@@ -146,8 +146,12 @@ def _gap_of_dcm(request: FigureRequest, size: Size) -> str:
     """What the list by attraction loses against the optimum of the dependent click model."""
     environment = _environment(queries(request, "dcm", size.num_queries))
     by_attraction = dataclasses.replace(environment, reference="attraction").optimal_ranking
-    lost = jax.vmap(lambda env, ranking: env.metrics(env.query(None, 1), ranking)["regret"])
-    gap = float(jnp.mean(lost(environment, by_attraction)))
+
+    def lost(query: Array) -> Array:
+        one = take_instances(environment, query)
+        return one.metrics(one.query(None, 1), by_attraction[query])["regret"]
+
+    gap = float(jnp.mean(jax.vmap(lost)(jnp.arange(len(by_attraction)))))
     return (
         "In DCM, regret is against the best pairing of attraction with termination. The list by attraction itself has "
         f"{gap * size.num_steps:,.1f} after {size.num_steps:,} steps, on the mean. Against that list, every DCM entry "
