@@ -96,8 +96,8 @@ def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], p
     """Why a step of these lanes needs whole arrays; empty if it can be taken apart."""
     if probes:
         return "probes see whole arrays"
-    if any(leaf.dtype.itemsize > 4 for leaf in jax.tree.leaves(lanes)):
-        return "only numbers of 32 bits are taken apart"
+    if any(leaf.dtype.itemsize != 4 and leaf.dtype != bool for leaf in jax.tree.leaves(lanes)):
+        return "only numbers of 32 bits and booleans are taken apart"
     from jaxrank.engine.entrywise import NotEntrywiseError
     from jaxrank.engine.kernel import kept_in_memory
 

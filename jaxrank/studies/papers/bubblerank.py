@@ -149,7 +149,7 @@ def _gap_of_dcm(request: FigureRequest, size: Size) -> str:
 
     def lost(query: Array) -> Array:
         one = take_instances(environment, query)
-        return one.metrics(one.query(None, 1), by_attraction[query])["regret"]
+        return one.metrics(one.query(jnp.zeros(2, jnp.uint32), jnp.int32(1)), by_attraction[query])["regret"]
 
     gap = float(jnp.mean(jax.vmap(lost)(jnp.arange(len(by_attraction)))))
     return (
