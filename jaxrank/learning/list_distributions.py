@@ -84,11 +84,21 @@ class _ListDistribution:
 class _DrawnFromTheRest(_ListDistribution):
     """Distributions in which the next item depends on the set of items above, not on their order."""
 
+    scores: Any
     list_size: int | None
+
+    def _validate(self) -> None:
+        K, L = self.list_size, self.num_items
+        if K is not None and not 1 <= K <= L:
+            raise ValueError(f"{type(self).__name__}.list_size must be from 1 to the {L} items; got {K}")
 
     def _given(self, taken: Array) -> Array:
         """float[L]: the probability of each item, where those ``taken`` bool[L] are above."""
         raise NotImplementedError
+
+    @property
+    def num_items(self) -> int:
+        return self.scores.shape[-1]
 
     @property
     def size(self) -> int:
@@ -134,13 +144,6 @@ class PlackettLuce(_DrawnFromTheRest):
     scores: Any = array(ndim=1)
     list_size: int | None = static(default=None)
 
-    def _validate(self) -> None:
-        _check_size(self)
-
-    @property
-    def num_items(self) -> int:
-        return self.scores.shape[-1]
-
     def _given(self, taken: Array) -> Array:
         lowest = jnp.finfo(self.scores.dtype).min / 2
         return jnp.where(taken, 0, jax.nn.softmax(jnp.where(taken, lowest, self.scores)))
@@ -159,13 +162,6 @@ class EpsilonGreedy(_DrawnFromTheRest):
     scores: Any = array(ndim=1)
     epsilon: Any = array(ndim=0, check=probability, default=0.1)
     list_size: int | None = static(default=None)
-
-    def _validate(self) -> None:
-        _check_size(self)
-
-    @property
-    def num_items(self) -> int:
-        return self.scores.shape[-1]
 
     def _given(self, taken: Array) -> Array:
         best = jnp.argmax(jnp.where(taken, -jnp.inf, self.scores))
@@ -275,9 +271,3 @@ def check_rankings(name: str, rankings: np.ndarray, num_items: int | None) -> No
         raise ValueError(
             f"{name} must hold an item at most once in each row; got {rankings[row].tolist()} in row {row}"
         )
-
-
-def _check_size(distribution: Any) -> None:
-    name, K, L = type(distribution).__name__, distribution.list_size, distribution.num_items
-    if K is not None and not 1 <= K <= L:
-        raise ValueError(f"{name}.list_size must be from 1 to the {L} items; got {K}")
