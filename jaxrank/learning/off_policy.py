@@ -126,7 +126,7 @@ def simulate_log(
       with_placed: compute ``placed``, which ``independent_ips`` and ``position_ips`` need.
     """
     num_sessions = integer("num_sessions", num_sessions)
-    queries = num_instances(click_model) or num_instances(logger) or 1
+    queries = _num_queries(click_model, logger)
     query = jnp.arange(num_sessions, dtype=jnp.int32) % queries
 
     def session(key: Key, query: Array) -> tuple[Array, Array]:
@@ -159,7 +159,7 @@ def expected_clicks(click_model: ClickModel, distribution: ListDistribution) -> 
 
     A sum over all lists, or over those of a ``Lists``: there are at most 200,000.
     """
-    queries = max(num_instances(click_model) or 1, num_instances(distribution) or 1)
+    queries = _num_queries(click_model, distribution)
 
     def of_query(query: Array) -> Array:
         model, one = take_instances(click_model, query), take_instances(distribution, query)
@@ -172,6 +172,19 @@ def expected_clicks(click_model: ClickModel, distribution: ListDistribution) -> 
         return jnp.dot(shares, clicks, precision=jax.lax.Precision.HIGHEST)
 
     return jnp.mean(jax.lax.map(of_query, jnp.arange(queries)))
+
+
+def _num_queries(click_model: ClickModel, distribution: ListDistribution) -> int:
+    """The number of queries that both have; what has no query axis serves any number."""
+    counts = {count for tree in (click_model, distribution) if (count := num_instances(tree)) is not None}
+    if len(counts) > 1:
+        raise ValueError(f"click_model and lists must be of the same queries; got {sorted(counts)} of them")
+    attraction = getattr(click_model, "attraction", None)
+    if attraction is not None and attraction.shape[-1] != distribution.num_items:
+        raise ValueError(
+            f"click_model must be of the {distribution.num_items} items of the lists; got {attraction.shape[-1]}"
+        )
+    return counts.pop() if counts else 1
 
 
 def _list_weights(log: Log, target: ListDistribution) -> Array:
@@ -320,7 +333,7 @@ def evaluate(
     """
     choice("estimator", estimator, ESTIMATORS)
     needs, assumption, model = ESTIMATORS[estimator]
-    log = _checked(log, target, estimator, needs)
+    log = _checked(log, target, estimator, needs, click_model)
     options = _checked_model(log, estimator, model, click_model, examination)
     clip = None if clip is None else real("clip", clip, positive)
     quantile = statistics.NormalDist().inv_cdf((1 + real("confidence", confidence, open_probability)) / 2)
@@ -335,7 +348,11 @@ def evaluate(
     return Evaluation(float(value), error, low, high, float(size), np.asarray(jnp.mean(weights, axis=0)))
 
 
-def _checked(log: Log, target: ListDistribution, estimator: str, needs: tuple[str, ...]) -> Log:
+def _checked(
+    log: Log, target: ListDistribution, estimator: str, needs: tuple[str, ...], click_model: ClickModel | None
+) -> Log:
+    if num_instances(log) is not None:
+        raise ValueError(f"log must be one log; got {num_instances(log)}: map estimate_value over several")
     sessions, K = log.rankings.shape
     if needs and all(getattr(log, name) is None for name in needs):
         raise ValueError(f"log must have {' or '.join(needs)} for the estimator {estimator!r}; got neither")
@@ -346,9 +363,11 @@ def _checked(log: Log, target: ListDistribution, estimator: str, needs: tuple[st
             f"log.rankings must hold items from 0 to {target.num_items - 1}; got {int(np.max(log.rankings))}"
         )
     query = jnp.zeros(sessions, jnp.int32) if log.query is None else log.query
-    queries = num_instances(target)
-    if queries is not None and int(np.max(query)) >= queries:
-        raise ValueError(f"log.query must hold queries from 0 to {queries - 1}; got {int(np.max(query))}")
+    if click_model is not None:
+        _num_queries(click_model, target)
+    for queries in (num_instances(target), None if click_model is None else num_instances(click_model)):
+        if queries is not None and int(np.max(query)) >= queries:
+            raise ValueError(f"log.query must hold queries from 0 to {queries - 1}; got {int(np.max(query))}")
     return Log(log.rankings, log.clicks, query, log.probability, log.prefix, log.placed)
 
 

@@ -288,6 +288,20 @@ def a_log(**changed):
         (lambda: jr.evaluate(a_log(), op.Uniform(3, 2), "dr"), "estimator"),
         (lambda: op.Uniform(20, 3).marginals(), "at most 14 items"),
         (lambda: op.all_lists(20, 10), "more than 200,000"),
+        (lambda: op.expected_clicks(jr.CascadeModel([ALPHA] * 2), op.PlackettLuce([ALPHA] * 3)), "of the same queries"),
+        (lambda: op.expected_clicks(MODELS["cm"], op.Uniform(5, 2)), "of the 5 items"),
+        (
+            lambda: jr.evaluate(
+                a_log(query=[0, 5]), op.Uniform(3, 2), "direct", click_model=jr.CascadeModel([[0.5] * 3] * 2)
+            ),
+            "log.query must hold queries from 0 to 1; got 5",
+        ),
+        (
+            lambda: jr.evaluate(
+                op.Log([[[0, 1]]] * 2, [[[True, False]]] * 2, prefix=[[[0.5, 0.5]]] * 2), op.Uniform(3, 2), "ips"
+            ),
+            "log must be one log",
+        ),
     ],
 )
 def test_bad_logs_and_options_are_refused(make, message):
