@@ -24,6 +24,7 @@ from jaxrank.command.new_files import write_skeleton, write_sweep
 from jaxrank.command.watching import make_server
 from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer, renamed
+from jaxrank.core.pytrees import num_instances
 from jaxrank.core.version import __version__
 from jaxrank.engine import distributed
 from jaxrank.engine.devices import first_devices
@@ -538,7 +539,10 @@ def _policies(specifications: Sequence[str], folder: Path | None = None) -> dict
         located = own_code.located(name, folder) if folder else name
         with renamed({"policy": "--policy"}):
             read = registry.read_options("--policy", located, settings)
-            made.append((text, registry.make_of(located, "policy", read)))
+            policy = registry.make_of(located, "policy", read)
+        if num_instances(policy) is not None:
+            raise ValueError(f"--policy must have one value of an option; got {text!r:.60}: jaxrank sweep takes a grid")
+        made.append((text, policy))
     classes = [type(policy).__name__ for _, policy in made]
     labels = [c if classes.count(c) == 1 else text for c, (text, _) in zip(classes, made, strict=True)]
     if len(set(labels)) < len(labels):

@@ -120,9 +120,13 @@ def one_of(names: Iterable[Any]) -> str:
 
 
 def did_you_mean(value: Any, names: Iterable[str]) -> str:
-    """The end of a message about an unknown name: a suggestion of the closest known name, or "" if none is close."""
-    close = difflib.get_close_matches(str(value), list(names), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    """The end of a message about an unknown name: a suggestion of the closest known name, or "" if none is close.
+
+    Of names such as "bubblerank:delta", what stands after the colon is compared.
+    """
+    known = {name.rpartition(":")[2]: name for name in names}
+    close = difflib.get_close_matches(str(value).rpartition(":")[2], list(known), n=1)
+    return f"; did you mean {known[close[0]]!r}?" if close else ""
 
 
 @contextlib.contextmanager

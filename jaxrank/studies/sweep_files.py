@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrank.core import own_code, registry
-from jaxrank.core.checks import choice, did_you_mean, integer, renamed
+from jaxrank.core.checks import choice, did_you_mean, integer, rectangular, renamed
 from jaxrank.core.limits import refuse_beyond
 from jaxrank.core.types import Policy
 from jaxrank.engine.request import Request, command_default, flags
@@ -165,6 +165,9 @@ def _policies(table: dict[str, Any]) -> list[tuple[str, Policy, tuple[dict[str, 
         fields = {field.name: field for field in dataclasses.fields(factory) if field.init}
         _known(f"policy {name}: ", {**fixed, **grid}, tuple(fields))
     registry.refuse_objects(name, [*fixed, *grid])
+    for key, value in fixed.items():
+        if key in fields and rectangular(key, value).ndim > fields[key].metadata.get("ndim", math.inf):
+            raise ValueError(f"policy {name}: {key} must be one value, or several as grid.{key}; got {value!r:.60}")
     numbers = {key: values for key, values in grid.items() if key in fields and fields[key].metadata.get("ndim") == 0}
     settings = tuple(_product(numbers, "JAXRANK_MAX_SETTINGS"))
     made = []

@@ -135,6 +135,10 @@ def test_version_and_module_entry_point():
         (["run", "--policy", "bubblesort"], "--policy must be one of static, random"),
         (["run", "--policy", "bublerank"], "got 'bublerank'; did you mean 'bubblerank'?"),
         (["run", "--policy", "bubblerank:dleta=0.1"], "got 'bubblerank:dleta'; did you mean 'bubblerank:delta'?"),
+        (
+            ["run", "--policy", "bubblerank:delta=[0.1,0.2]"],
+            "--policy must have one value of an option; got 'bubblerank:delta=[0.1,0.2]': jaxrank sweep takes a grid",
+        ),
         (["run", "--polcy", "static"], "run: error: unrecognized arguments: --polcy static; did you mean '--policy'?"),
         (
             ["run", "--policy", "bubblerank:horizon=5", "--steps", "9"],

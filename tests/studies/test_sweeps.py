@@ -240,6 +240,7 @@ def test_the_example_runs_at_a_smaller_size(tmp_path):
         ('name = "static"', "", "policy.name must be text; got None"),
         ("grid.delta", "grid.detla", "policy bubblerank: keys must be among delta, horizon, doubling, .*; got 'detla'"),
         ("[0.5, 0.01]", "[0.5, 2]", "BubbleRank.delta must be in \\(0, 1\\); got 2.0"),
+        ("grid.delta", "delta", "policy bubblerank: delta must be one value, or several as grid.delta; got"),
         ("[0.5, 0.01]", "0.5", "grid.delta must be a list of at least one value; got 0.5"),
         ("[0.5, 0.01]", "[0.5, 0.5]", "grid.delta must not repeat; got 0.5 twice"),
         ("[0.5, 0.01]", "[0.5, 0.01]\ndelta = 0.1", "policy bubblerank: delta must be given once"),
