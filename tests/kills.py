@@ -23,10 +23,10 @@ from jaxrank.output import results
 
 CLICKS = "--queries 2 --items 5 --seeds 4 --metrics regret misordered"
 WORLDS = {
-    "bubblerank": f"--policy bubblerank:delta=0.1 {CLICKS} --steps 4000000",
-    "toprank": f"--policy toprank:delta=0.1 {CLICKS} --steps 500000",
-    "cascade_hybrid": "--policy cascade_hybrid --queries 2 --items 20 --list-size 5 --seeds 4 --steps 10000",
-    "pairrank": "--policy pairrank --queries 10 --list-size 5 --seeds 2 --steps 1000",
+    "bubblerank": f"--policy bubblerank:delta=0.1 {CLICKS} --steps 10000000",
+    "toprank": f"--policy toprank:delta=0.1 {CLICKS} --steps 1500000",
+    "cascade_hybrid": "--policy cascade_hybrid --queries 2 --items 20 --list-size 5 --seeds 4 --steps 20000",
+    "pairrank": "--policy pairrank --queries 10 --list-size 5 --seeds 2 --steps 2000",
 }
 OPTIONS = ["--records", "50", "--quiet", "--checkpoint-every", "1 call"]
 MESSAGE = "another process died"
@@ -129,7 +129,7 @@ def main(folder: Path, of_one: int, of_two: int, policy: str) -> None:
                 victim = int(processes == 2 and killed == 1)  # once, as the death of a coordinator is noticed sooner
                 if killed % 4:  # most of them while they simulate, the others while they start
                     until(lambda: saved(own) != before or (own / "run.nc").exists(), logs)  # noqa: B023
-                if ended(children[0], random.uniform(0, 1.5)) is not None:
+                if ended(children[0], random.uniform(0, 1)) is not None:
                     assert processes == 1 or ended(children[1], 60) is not None
                     break  # the run has come to its end: kill another one
                 kill(children[victim])
@@ -145,6 +145,8 @@ def main(folder: Path, of_one: int, of_two: int, policy: str) -> None:
                 killed += 1
                 assert all(now >= then for now, then in zip(saved(own), before, strict=True)), "work was lost"
                 print(f"kill {killed} of {kills} with {processes} process(es), saved steps {saved(own)}", flush=True)
+                if (own / "run.nc").exists():
+                    break  # it was killed behind its results: kill another one
             (own / "run.nc").unlink(missing_ok=True)
             assert finish(own, processes, policy).equals(expected), f"curves of {own} differ from those of {alone}"
         said = f"{killed} kills of {runs} run(s) of {policy} with {processes} process(es)"
