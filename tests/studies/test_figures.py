@@ -23,7 +23,8 @@ EXPECTED = {
 SLOW = (
     *("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4"),
     *("batchrank-fig2", "cascadehybrid-fig1", "cascadehybrid-fig1-normalized", "cascadehybrid-fig2"),
-    *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5", "pairrank-fig6", "pairrank-fig7", "pairrank-variants"),
+    *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5", "pairrank-fig6", "pairrank-fig7"),
+    *("pairrank-variants", "pairrank-tuning"),
     *("nonstationary", "unknown-examination", "delay", "corruption"),
 )
 

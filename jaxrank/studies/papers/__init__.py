@@ -32,6 +32,7 @@ FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "pairrank-fig6": pairrank.fig6,
     "pairrank-fig7": pairrank.fig7,
     "pairrank-variants": pairrank.variants,
+    "pairrank-tuning": pairrank.tuning,
     "nonstationary": nonstationary.figure,
     "unknown-examination": unknown_examination.figure,
     "delay": imperfect_clicks.delay,

@@ -362,3 +362,41 @@ def _effects(last: "xarray.DataArray", digits: int) -> str:
         mean, low, high = difference(cast("xarray.DataArray", with_it), cast("xarray.DataArray", without))
         lines.append(f"- {what}: {mean:+.{digits}f} [{low:+.{digits}f}, {high:+.{digits}f}]")
     return "The effect of each released choice, over the other two (95 % intervals over seeds):\n\n" + "\n".join(lines)
+
+
+def tuning(request: FigureRequest) -> Report:
+    """Not a figure of the paper: PairRank's loss, λ and α scored on validation queries; its defaults come from here."""
+    import xarray
+
+    size, queries = _SIZES[request.scale], _data(request)
+    train, held_out = _folds(queries)[0]
+    regularizations, alphas = TUNED["PairRank_C"].values()
+    if request.scale == "smoke":
+        regularizations = (10.0,)
+    options: dict[str, Any] = {"num_records": 8, "metrics": ("cndcg",), "probes": {"ndcg@10": OfflineNDCG(held_out)}}
+    runs = []
+    for loss in ("sum", "mean"):
+        grid = np.array([(one / (100 if loss == "mean" else 1), other) for one in regularizations for other in alphas])
+        policy = PairRank(loss=loss, regularization=grid[:, 0], alpha=grid[:, 1])
+        name, environment = f"pairrank-tuning/{loss}", _stream(train, request)
+        one = run(request, name, {"PairRank": policy}, environment, size.num_steps // 4, 2, **options)
+        one = one.isel(policy=0, drop=True).drop_vars(["regularization", "alpha"]).rename(setting="policy")
+        labels = [f"{loss}, λ = {strength:g}, α = {alpha:g}" for strength, alpha in grid]
+        runs.append(one.assign_coords(policy=labels))
+    result = xarray.concat(runs, "policy", combine_attrs="drop_conflicts").assign_coords(user=list(USERS))
+    result.attrs |= {"data": request.world, "scale": request.scale}
+    result.attrs["wall_time_seconds"] = sum(one.attrs["wall_time_seconds"] for one in runs)
+    last = result.isel(step=-1).mean("user")
+    order = np.argsort(-last["ndcg@10"].mean("seed").values)
+    figure, axes = panels(len(USERS))
+    entries: Entries = {}
+    for ax, user in zip(axes, USERS, strict=True):
+        entries |= draw_curves(ax, result.isel(policy=order[:6]).sel(user=user), "ndcg@10", title=user)
+    legend_below(figure, entries)
+    rows = []
+    for name in last["policy"].values[order]:
+        scores = (("ndcg@10", 4), ("cndcg", 1))
+        rows.append([str(name), *(plus_minus(*mean_and_error(last[m].sel(policy=name)), d) for m, d in scores)])
+    header = [f"PairRank, {int(result['step'][-1]):,} steps", "ndcg@10 on validation queries", "cndcg online"]
+    told = "Means over the three users; ± is the standard error over seeds. The mean loss has a λ of its own size."
+    return Report(result, figure, f"{markdown(header, rows)}\n\n{told}")
