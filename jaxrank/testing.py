@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxrank.click_models.position_based import PositionBasedModel
 from jaxrank.core import random
-from jaxrank.core.pytrees import leaf_axes, num_instances, pytree, take_instances
+from jaxrank.core.pytrees import leaf_axes, num_instances, pytree, strongly_typed, take_instances
 from jaxrank.core.types import ClickModel, Environment, Policy, is_stationary, require, reward_gap, with_horizon
 from jaxrank.engine.request import Request
 from jaxrank.engine.simulation import simulate
@@ -321,7 +321,7 @@ def _check_steps(policy: Policy, environment: Environment, num_steps: int, seed:
 
     @jax.jit
     def init(leaves: Any, key: Any) -> Any:
-        return policy.init(random.step_keys(key, jnp.int32(0))[3], offer(leaves, key))
+        return strongly_typed(policy.init(random.step_keys(key, jnp.int32(0))[3], offer(leaves, key)))
 
     def step(leaves: Any, key: Any, state: Any, t: Any) -> tuple[Any, Any]:
         query_key, rank_key, click_key, update_key = random.step_keys(key, t)

@@ -277,3 +277,8 @@ def _eq(self: Any, other: Any) -> bool:
     (mine, my_tree), (theirs, their_tree) = jax.tree.flatten(self), jax.tree.flatten(other)
     same_structure: bool = my_tree == their_tree  # type: ignore[operator]
     return same_structure and all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+
+
+def strongly_typed(tree: Any) -> Any:
+    """The tree without weak types, which arrays have that are made of Python numbers, and no loop returns."""
+    return jax.tree.map(lambda leaf: leaf.astype(leaf.dtype) if jax.typeof(leaf).weak_type else leaf, tree)

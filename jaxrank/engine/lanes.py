@@ -19,7 +19,7 @@ from jax.typing import ArrayLike
 from jaxrank.core import random
 from jaxrank.core.batching import lanes_minor, layouts
 from jaxrank.core.numerics import CompensatedSum
-from jaxrank.core.pytrees import leaf_axes, take_instances
+from jaxrank.core.pytrees import leaf_axes, strongly_typed, take_instances
 from jaxrank.core.types import Array, Environment, Policy, State, can_settle, is_stationary
 from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel
 
@@ -87,7 +87,8 @@ def _init_lanes(
     def init(lane: Lanes) -> State:
         words = random.step_words(lane.key, jnp.int32(0))  # steps count from 1
         query_key, _, _, init_key = random.keys_of(words, prng)
-        return lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
+        state = lane.policy.init(init_key, lane.environment.query(query_key, jnp.int32(0)))
+        return strongly_typed(state)  # as the loop returns it: otherwise its second call would compile it again
 
     init_lanes = on_mesh(lambda lanes: over_lanes(init, lanes), mesh, lanes, out_specs=PER_LANE)
     # The sums have the sharding that the loop returns: with another, its second call would compile it again.

@@ -16,6 +16,7 @@ from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.random import lane_key, root_key
 from jaxrank.engine import lanes
 from jaxrank.engine import run as engine
+from jaxrank.engine.ways import program
 
 MODEL = click_model("pbm", 6, seed=0, num_queries=5)
 ENVIRONMENT = jr.ClickBandit(MODEL, base_ranking=worst_first(MODEL), list_size=4, top=3)
@@ -336,9 +337,19 @@ def test_a_metric_that_is_not_finite_is_reported_with_its_steps(monkeypatch):
         )
 
 
-def test_the_loop_is_compiled_once_for_a_run():
-    from jaxrank.engine.ways import program
+@pytree
+class WeaklyTyped(jr.RandomRanking):
+    """Its first state is made of a Python number, and the next one of an array."""
 
+    def init(self, key, query):
+        return jnp.full(3, 0.5)
+
+    def update(self, key, state, query, ranking, clicks):
+        return state + jnp.zeros(3)
+
+
+@pytest.mark.parametrize("policy", [jr.RandomRanking(), WeaklyTyped()], ids=type)
+def test_the_loop_is_compiled_once_for_a_run(policy):
     before = program("cpu")._cache_size()
-    jr.simulate(jr.RandomRanking(), ENVIRONMENT, 1_234, num_seeds=11, num_records=3, **QUIET)
+    jr.simulate(policy, ENVIRONMENT, 1_234, num_seeds=11, num_records=3, call_intervals=1, **QUIET)
     assert program("cpu")._cache_size() == before + 1
