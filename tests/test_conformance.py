@@ -14,8 +14,13 @@ import jaxrank as jr
 from jaxrank.core.pytrees import pytree
 from jaxrank.core.registry import factory
 
+# They share their code with others of their families, which are always checked.
+SLOW = (
+    *("ranked_klucb", "ranked_ucb1", "glrt_cascade_klucb", "cascade_ducb", "pbm_pie"),
+    *("cascade_lin_ts", "cascade_lsb", "dbgd", "sgd_ranknet"),
+)
 OPTIONS = [
-    *((name, {}) for name in jr.available()),
+    *(pytest.param(name, {}, marks=[pytest.mark.slow] * (name in SLOW)) for name in jr.available()),
     pytest.param("bubblerank", {"doubling": True, "horizon": 8}, marks=pytest.mark.slow),
     pytest.param("cascade_hybrid", {"exploration": "ts"}, marks=pytest.mark.slow),
 ]

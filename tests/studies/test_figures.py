@@ -21,7 +21,7 @@ EXPECTED = {
 # Five policies in three worlds, or seven rankers with tuning: half a minute of compilation each, which figures of the
 # same paper share.
 SLOW = (
-    *("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4"),
+    *("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig3", "bubblerank-fig4"),
     *("batchrank-fig2", "cascadehybrid-fig1", "cascadehybrid-fig1-normalized", "cascadehybrid-fig2"),
     *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5", "pairrank-fig6", "pairrank-fig7"),
     *("pairrank-variants", "pairrank-tuning"),
