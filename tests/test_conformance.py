@@ -17,7 +17,7 @@ from jaxrank.core.registry import factory
 # They share their code with others of their families, which are always checked.
 SLOW = (
     *("ranked_klucb", "ranked_ucb1", "glrt_cascade_klucb", "cascade_ducb", "pbm_pie"),
-    *("cascade_lin_ts", "cascade_lsb", "dbgd", "sgd_ranknet"),
+    *("cascade_lin_ts", "cascade_lsb", "dbgd", "sgd_ranknet", "neural_pdgd", "ol_lambdarank"),
 )
 OPTIONS = [
     *(pytest.param(name, {}, marks=[pytest.mark.slow] * (name in SLOW)) for name in jr.available()),
@@ -41,7 +41,10 @@ MODELS = {
 }
 
 
-RANKERS = ("pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet")
+RANKERS = (
+    *("pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet"),
+    *("neural_pdgd", "p2neurrank", "ol_ranknet", "ol_lambdarank"),
+)
 
 
 @pytest.mark.parametrize(("name", "options"), OPTIONS)

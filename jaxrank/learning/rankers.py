@@ -1,7 +1,7 @@
 """Rankers: functions that score documents by their features. Any ``Ranker(init, apply)`` will do."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -36,22 +36,22 @@ def mlp(*hidden: int) -> Ranker:
     """A multi-layer perceptron with ``hidden`` units in each layer and tanh between layers, e.g. ``mlp(64)``."""
     if not hidden:
         raise ValueError("hidden must have the units of at least one layer; got none")
-    hidden = tuple(integer("hidden", units) for units in hidden)
+    return Ranker(partial(_mlp_init, tuple(integer("hidden", units) for units in hidden)), _mlp_apply)
 
-    def init(key: Key, num_features: int) -> Params:
-        sizes = (num_features, *hidden, 1)
-        keys = jax.random.split(key, len(sizes) - 1)
-        return [
-            {"weight": jax.random.normal(k, (m, n)) / jnp.sqrt(m), "bias": jnp.zeros(n)}
-            for k, m, n in zip(keys, sizes[:-1], sizes[1:], strict=True)
-        ]
 
-    def apply(params: Params, features: Array) -> Array:
-        x = features
-        for number, layer in enumerate(params):
-            x = x @ layer["weight"]
-            x = x + jnp.broadcast_to(layer["bias"], x.shape)
-            x = jnp.tanh(x) if number < len(params) - 1 else x
-        return x[..., 0]
+def _mlp_init(hidden: tuple[int, ...], key: Key, num_features: int) -> Params:
+    sizes = (num_features, *hidden, 1)
+    keys = jax.random.split(key, len(sizes) - 1)
+    return [
+        {"weight": jax.random.normal(k, (m, n)) / jnp.sqrt(m), "bias": jnp.zeros(n)}
+        for k, m, n in zip(keys, sizes[:-1], sizes[1:], strict=True)
+    ]
 
-    return Ranker(init, apply)
+
+def _mlp_apply(params: Params, features: Array) -> Array:
+    x = features
+    for number, layer in enumerate(params):
+        x = x @ layer["weight"]
+        x = x + jnp.broadcast_to(layer["bias"], x.shape)
+        x = jnp.tanh(x) if number < len(params) - 1 else x
+    return x[..., 0]

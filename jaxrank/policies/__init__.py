@@ -11,9 +11,11 @@ from jaxrank.policies.forgetting_cascade import CascadeDUCB, CascadeSWUCB
 from jaxrank.policies.glrt_cascade import GLRTCascadeKLUCB, GLRTCascadeUCB
 from jaxrank.policies.grab import GRAB
 from jaxrank.policies.linear_cascade import CascadeHybrid, CascadeLinTS, CascadeLinUCB, CascadeLSB
+from jaxrank.policies.olranknet import OLLambdaRank, OLRankNet
+from jaxrank.policies.p2neurrank import P2NeurRank
 from jaxrank.policies.pairrank import PairRank
 from jaxrank.policies.pbmhb import PBMHB
-from jaxrank.policies.pdgd import PDGD
+from jaxrank.policies.pdgd import PDGD, NeuralPDGD
 from jaxrank.policies.position_based import PBMPIE, PBMTS, PBMUCB
 from jaxrank.policies.ranked import RankedExp3, RankedKLUCB, RankedUCB1
 from jaxrank.policies.ranknet import EpsilonGreedy, FixedRanker, SGDRankNet
@@ -47,7 +49,11 @@ __all__ = [
     "FixedRanker",
     "GLRTCascadeKLUCB",
     "GLRTCascadeUCB",
+    "NeuralPDGD",
+    "OLLambdaRank",
+    "OLRankNet",
     "OracleRanking",
+    "P2NeurRank",
     "PairRank",
     "RandomRanking",
     "RankedExp3",
@@ -94,3 +100,7 @@ register("dbgd", DBGD)
 register("mgd", MGD)
 register("epsilon_greedy", EpsilonGreedy)
 register("sgd_ranknet", SGDRankNet)
+register("neural_pdgd", NeuralPDGD)
+register("p2neurrank", P2NeurRank)
+register("ol_ranknet", OLRankNet)
+register("ol_lambdarank", OLLambdaRank)

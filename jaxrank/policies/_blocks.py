@@ -1,13 +1,17 @@
-"""PairRank's certain orders, blocks and lists of a query, and the independent pairs of the clicks on a list."""
+"""PairRank's certain orders, blocks and lists of a query, and the independent pairs of the clicks on a list.
+
+OLRankNet and P2NeurRank share them.
+"""
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxrank.core.batching import rarely
-from jaxrank.core.types import Array
+from jaxrank.core.types import Array, Key
 from jaxrank.policies._online import examined
 
 _SMALLEST = 32  # documents; padding is not cut below this size
@@ -15,7 +19,7 @@ _AT_ONCE = 4  # lanes with queries of one size that are computed together
 
 
 def by_size(
-    choose: Callable[..., Array], list_size: int, mask: Array, features: Array, words: Array, *args: Array
+    choose: Callable[..., Array], list_size: int, mask: Array, features: Array, words: Array, *args: Any
 ) -> Array:
     """int32[K]: ``choose(mask, features, words, *args)`` with the query's padding cut down to L, L/2, L/4, … documents.
 
@@ -30,7 +34,7 @@ def by_size(
         return choose(mask, features, words, *args)
     end = jnp.max(jnp.where(mask, jnp.arange(1, L + 1), 0))
 
-    def first(size: int, ranking: Array, mask: Array, features: Array, words: Array, *args: Array) -> Array:
+    def first(size: int, ranking: Array, mask: Array, features: Array, words: Array, *args: Any) -> Array:
         return choose(mask[:size], features[:size], words[..., :size], *args)
 
     ranking = jnp.zeros(list_size, jnp.int32)
@@ -67,8 +71,9 @@ def matched_pairs(words: Array, listed: Array, clicks: Array, shown: Array) -> A
 
 
 def widths(features: Array, m_inverse: Array) -> Array:
-    """float[L, L]: ‖x_ij‖² in the norm of M⁻¹, computed without the differences x_ij."""
-    g = features @ m_inverse @ features.T
+    """float[L, L]: ‖x_ij‖² in the norm of M⁻¹ [d, d], or of its diagonal [d], without the differences x_ij."""
+    spread = features @ m_inverse if m_inverse.ndim == 2 else features * m_inverse[None, :]
+    g = spread @ features.T
     diagonal = jnp.diagonal(g)
     return jnp.maximum(diagonal[:, None] + diagonal[None, :] - 2 * g, 0)
 
@@ -95,6 +100,22 @@ def blocks(scores: Array, certain: Array, mask: Array) -> Array:
     starts = reach >= jnp.arange(L)  # a block starts here: no uncertain pair crosses the boundary above this place
     starts = starts.at[0].set(False)
     return jnp.cumsum(starts, dtype=jnp.int32)[place]
+
+
+def random_words(key: Key, exploration: str, list_size: int, num_documents: int) -> Array:
+    """uint32[K, L] or uint32[L]: the random numbers of ``explored_list``."""
+    shape = (list_size, num_documents) if exploration == "conservative" else (num_documents,)
+    return jax.random.bits(key, shape, jnp.uint32)
+
+
+def explored_list(words: Array, scores: Array, certain: Array, mask: Array, list_size: int, exploration: str) -> Array:
+    """int32[K]: a list in which only uncertain orders are random (line 6).
+
+    ``exploration``: "conservative" keeps all certain orders, and so needs no blocks; "random" shuffles whole blocks.
+    """
+    if exploration == "conservative":
+        return conservative_list(words, certain, mask)
+    return shuffled_blocks(words, blocks(scores, certain, mask), mask, list_size)
 
 
 def shuffled_blocks(words: Array, block: Array, mask: Array, list_size: int) -> Array:

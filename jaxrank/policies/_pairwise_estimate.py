@@ -168,7 +168,7 @@ def _add_to_window(estimate: PairwiseEstimate, pairs: Array, step: Array) -> Pai
 
 def _add_to_m(estimate: PairwiseEstimate, pairs: Array) -> PairwiseEstimate:
     """Line 10."""
-    m_inverse, growth = _add_rows(estimate.m_inverse, pairs)
+    m_inverse, growth = add_rows(estimate.m_inverse, pairs)
     m = CompensatedSum(estimate.m, estimate.m_error).add(pairs.T @ pairs)
     log_det = CompensatedSum(estimate.log_det, estimate.log_det_error).add(growth)
     return estimate._replace(
@@ -327,7 +327,7 @@ def _solve(
     return jax.lax.while_loop(continues, iterate, start)[1]
 
 
-def _add_rows(inverse: Array, rows: Array) -> tuple[Array, Array]:
+def add_rows(inverse: Array, rows: Array) -> tuple[Array, Array]:
     """(A + Σxxᵀ)⁻¹ from A⁻¹ [d, d] and a few rows x [n, d], and the growth of log det A.
 
     These are Sherman–Morrison updates, one row after the other, but on vectors alone: the matrix is read and written

@@ -38,10 +38,10 @@ from jaxrank.policies._blocks import (
     blocks,
     by_size,
     certain_orders,
-    conservative_list,
+    explored_list,
     independent_pairs,
     matched_pairs,
-    shuffled_blocks,
+    random_words,
     widths,
 )
 from jaxrank.policies._online import documents
@@ -102,17 +102,15 @@ class PairRank:
         return PairRankState(initial_estimate(d, query.list_size // 2, self.window, self._m_regularization()))  # line 1
 
     def rank(self, key: Key, state: PairRankState, query: Query) -> Array:
-        conservative, K = self.exploration == "conservative", query.list_size
+        K, exploration = query.list_size, self.exploration
         features, mask = documents(query, self)  # line 2
 
         def choose(mask: Array, features: Array, words: Array, theta: Array, m_inverse: Array, alpha: Array) -> Array:
             scores = features @ theta
             certain = certain_orders(scores, widths(features, m_inverse), alpha, mask)  # line 3; line 4 is the rest
-            if conservative:
-                return conservative_list(words, certain, mask)  # line 6, which needs no blocks here
-            return shuffled_blocks(words, blocks(scores, certain, mask), mask, K)  # lines 5–6
+            return explored_list(words, scores, certain, mask, K, exploration)  # lines 5–6
 
-        words = jax.random.bits(key, (K, *mask.shape) if conservative else mask.shape, jnp.uint32)
+        words = random_words(key, exploration, K, mask.shape[0])
         alpha = self._alpha(state, features.shape[1])
         return by_size(choose, K, mask, features, words, self.weights(state), state.estimate.m_inverse, alpha)
 

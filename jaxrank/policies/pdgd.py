@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jaxrank.core.checks import positive
 from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.types import Array, Key, Query
-from jaxrank.learning.rankers import Ranker, linear
+from jaxrank.learning.rankers import Ranker, linear, mlp
 from jaxrank.learning.relax import plackett_luce
 from jaxrank.policies._online import GradientRanker, RankerState, documents, preferences
 
@@ -53,6 +53,16 @@ class PDGD(GradientRanker):
         preferred = preferences(clicks, shown, "all")
         weights = pair_weights(scores, ranking) * preferred
         return self._ascend(state, features[ranking], jnp.sum(weights, axis=1) - jnp.sum(weights, axis=0))
+
+
+@pytree
+class NeuralPDGD(PDGD):
+    """PDGD with a multi-layer perceptron: PDGD with other defaults, 64 hidden units and η = 0.1.
+
+    Args and reference: those of ``PDGD``.
+    """
+
+    ranker: Ranker = static(default=mlp(64))
 
 
 def pair_weights(scores: Array, ranking: Array) -> Array:

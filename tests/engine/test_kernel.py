@@ -98,6 +98,7 @@ def test_the_kernel_and_the_loop_over_entries_do_what_the_loop_does(name):
 ON_ARRAYS = {"pbm_ts", "recurrank", "cascade_swucb", "glrt_cascade_ucb", "glrt_cascade_klucb"}
 WITH_FEATURES = {"cascade_lin_ucb", "cascade_lin_ts", "cascade_lsb", "cascade_hybrid"}
 WITH_FEATURES |= {"pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet"}
+WITH_FEATURES |= {"neural_pdgd", "p2neurrank", "ol_ranknet", "ol_lambdarank"}
 
 
 @pytest.mark.slow

@@ -135,7 +135,10 @@ def test_settled_lanes_of_a_kernel_are_completed_in_closed_form():
 # What is lowered for accelerators, without having one.
 
 WITH_FEATURES = ("cascade_lin_ucb", "cascade_lin_ts", "cascade_lsb", "cascade_hybrid")
-RANKERS = ("pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet")
+RANKERS = (
+    *("pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet"),
+    *("neural_pdgd", "p2neurrank", "ol_ranknet", "ol_lambdarank"),
+)
 QUICK = ("static", "bubblerank", "cascade_ts", "pbm_ts", "cascade_hybrid", "pdgd")
 # What must not be in a program: host callbacks, layout constraints, and communication between devices.
 UNWANTED = re.compile(r"custom_call @\w*(?:callback|Layout)\w*|stablehlo\.(?:all_\w+|collective_\w+|reduce_scatter)")

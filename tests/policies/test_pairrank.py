@@ -14,7 +14,7 @@ from scipy.stats import chi2
 from streams import documents, indices, stream
 
 import jaxrank as jr
-from jaxrank.policies import pairrank
+from jaxrank.policies import _blocks
 from jaxrank.policies._pairwise_estimate import initial_estimate, projected
 
 STEPS = 600
@@ -186,8 +186,8 @@ def test_blocks_are_components_merged_and_sorted_on_1000_random_instances():
     mask = np.arange(n) < real[:, None]
 
     def solve(X, theta, m_inverse, alpha, mask):
-        certain = pairrank.certain_orders(X @ theta, pairrank.widths(X, m_inverse), alpha, mask)
-        return certain, pairrank.blocks(X @ theta, certain, mask)
+        certain = _blocks.certain_orders(X @ theta, _blocks.widths(X, m_inverse), alpha, mask)
+        return certain, _blocks.blocks(X @ theta, certain, mask)
 
     certain, block = jax.jit(jax.vmap(solve))(X, theta, np.linalg.inv(M).astype(np.float32), alpha, mask)
     certain, block = np.asarray(certain), np.asarray(block)
@@ -207,7 +207,7 @@ def test_widths_are_those_of_every_difference():
     M = 0.1 * np.eye(12) + A @ A.T
     x = X[:, None] - X[None, :]
     explicit = np.einsum("ijd,de,ije->ij", x, np.linalg.inv(M), x)
-    np.testing.assert_allclose(pairrank.widths(X, np.linalg.inv(M)), explicit, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(_blocks.widths(X, np.linalg.inv(M)), explicit, rtol=1e-3, atol=1e-5)
 
 
 def test_conservative_lists_are_uniform_over_the_allowed_choices():
@@ -230,7 +230,7 @@ def test_conservative_lists_are_uniform_over_the_allowed_choices():
     choose([], 1.0)
     words = jax.random.bits(jax.random.key(0), (draws, 4, n), jnp.uint32)
     mask = jnp.ones(n, bool)
-    lists = np.asarray(jax.jit(jax.vmap(lambda w: pairrank.conservative_list(w, jnp.asarray(certain), mask)))(words))
+    lists = np.asarray(jax.jit(jax.vmap(lambda w: _blocks.conservative_list(w, jnp.asarray(certain), mask)))(words))
     found = {
         tuple(map(int, key)): count for key, count in zip(*np.unique(lists, axis=0, return_counts=True), strict=True)
     }
@@ -243,7 +243,7 @@ def test_shuffled_blocks_are_uniform_within_blocks():
     draws = 24_000
     block, mask = jnp.array([1, 0, 1, 0, 1, 2]), jnp.array([True] * 5 + [False])
     words = jax.random.bits(jax.random.key(1), (draws, 6), jnp.uint32)
-    lists = np.asarray(jax.jit(jax.vmap(lambda w: pairrank.shuffled_blocks(w, block, mask, 6)))(words))
+    lists = np.asarray(jax.jit(jax.vmap(lambda w: _blocks.shuffled_blocks(w, block, mask, 6)))(words))
     assert (lists[:, 5] == 5).all() and (np.sort(lists[:, :2]) == [1, 3]).all()
     _, counts = np.unique(lists, axis=0, return_counts=True)
     assert len(counts) == 12
@@ -266,13 +266,13 @@ def test_lists_of_queries_of_all_sizes_are_those_of_whole_padding(exploration):
     def whole(key, index):
         query = environment.offer(index, jnp.int32(1))
         scores = query.features @ estimate.theta
-        certain = pairrank.certain_orders(
-            scores, pairrank.widths(query.features, estimate.m_inverse), policy.alpha, query.mask
+        certain = _blocks.certain_orders(
+            scores, _blocks.widths(query.features, estimate.m_inverse), policy.alpha, query.mask
         )
         if exploration == "conservative":
-            return pairrank.conservative_list(jax.random.bits(key, (K, 150), jnp.uint32), certain, query.mask)
-        blocks = pairrank.blocks(scores, certain, query.mask)
-        return pairrank.shuffled_blocks(jax.random.bits(key, (150,), jnp.uint32), blocks, query.mask, K)
+            return _blocks.conservative_list(jax.random.bits(key, (K, 150), jnp.uint32), certain, query.mask)
+        blocks = _blocks.blocks(scores, certain, query.mask)
+        return _blocks.shuffled_blocks(jax.random.bits(key, (150,), jnp.uint32), blocks, query.mask, K)
 
     def by_size(key, index):
         return policy.rank(key, state, environment.offer(index, jnp.int32(1)))
