@@ -69,7 +69,7 @@ class NeuralPairwise:
     exploration: str = static(default="conservative", choices=("random", "conservative"))
     pairs: str = static(default="neighbours", choices=("neighbours", "matched"))
     regularization: Any = array(ndim=0, check=positive, default=0.1)
-    learning_rate: Any = array(ndim=0, check=positive, default=0.1)
+    learning_rate: Any = array(ndim=0, check=positive, default=0.03)
     gradient_steps: int = static(default=1, minimum=1)
     train_every: int = static(default=1, minimum=1)
     batch_size: int = static(default=32, minimum=1)

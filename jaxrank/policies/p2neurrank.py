@@ -18,7 +18,7 @@ and from OLRankNet's released code; that of P2NeurRank was not found. What is ch
 - The noise of a pair is drawn once, when the pair is observed, and stays with it. If it were drawn anew in every
   gradient step, the steps would average it away.
 - The networks differ in their initial parameters, and share the mini-batches.
-- N is 2 and ν is 0.1 by default. The learnt ranker, which probes look at, is the mean of the networks' scores.
+- N is 4 and ν is 0.1 by default. The learnt ranker, which probes look at, is the mean of the networks' scores.
 - When and on what the networks are trained is explained in ``_network``.
 """
 
@@ -62,7 +62,7 @@ class P2NeurRank(NeuralPairwise):
     Reference: Jia, Wang: Scalable exploration for neural online learning to rank with perturbed feedback. SIGIR 2022.
     """
 
-    num_rankers: int = static(default=2, minimum=1)
+    num_rankers: int = static(default=4, minimum=1)
     noise: Any = array(ndim=0, check=positive, default=0.1)
 
     def init(self, key: Key, query: Query) -> P2NeurRankState:

@@ -25,7 +25,7 @@ SLOW = (
     *("batchrank-fig2", "cascadehybrid-fig1", "cascadehybrid-fig1-normalized", "cascadehybrid-fig2"),
     *("pairrank-fig3", "pairrank-fig4", "pairrank-fig5", "pairrank-fig6", "pairrank-fig7"),
     *("pairrank-variants", "pairrank-tuning"),
-    *("nonstationary", "unknown-examination", "delay", "corruption"),
+    *("nonstationary", "unknown-examination", "delay", "corruption", "neural-rankers"),
 )
 
 

@@ -1,19 +1,16 @@
 """The figures of PairRank (Jia et al., WWW 2021, Sec. 4).
 
-The paper has Yahoo! LTRC and MSLR-WEB10K, 20 runs of 5,000 steps, three users. ``--data`` takes the folder of any
-LETOR dataset; without it, a synthetic one. Users are those for 5 grades, which these datasets have.
+The paper has Yahoo! LTRC and MSLR-WEB10K, 20 runs of 5,000 steps, three users.
 
 As in the paper, the hyper-parameters of DBGD, MGD and PDGD are those of their papers, and those of the others are set
 by the best NDCG@10 on validation queries, the same for all users of a dataset, in short runs: λ and α of PairRank, the
 learning rates of RankNet and of ε-greedy, ε, and λ of the offline ranker. A grid is widened while its edge is best.
-Without a validation split, the score is the mean over five folds of the training queries. PairRank as released has the
-released hyper-parameters. NDCG of a query without relevant documents counts as 0 online, and offline such queries are
-left out.
+PairRank as released has the released hyper-parameters. ``query_streams`` says how data are read and scored.
 """
 
 import dataclasses
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,8 +18,6 @@ import numpy as np
 
 from jaxrank.click_models.graded import graded_user
 from jaxrank.core.types import Policy
-from jaxrank.datasets.letor_files import LetorData, letor, synthetic_letor
-from jaxrank.engine.simulation import simulate
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.learning.training import offline_ranknet
@@ -41,14 +36,13 @@ from jaxrank.output.plotting import (
 from jaxrank.output.report import HOW, Report, verdict
 from jaxrank.output.results import describe_error, mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
-from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, FixedRanker, PairRank, SGDRankNet
+from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
 from jaxrank.studies.papers.figure import FigureRequest, Size, run
-from jaxrank.studies.tuning import best_on_grid
+from jaxrank.studies.papers.query_streams import FOLDS, USERS, by_user, ndcg_of, offline, read_queries, stream, tuned
 
 if TYPE_CHECKING:
     import xarray
 
-USERS = ("perfect", "navigational", "informational")
 POLICIES: dict[str, Callable[[], Any]] = {
     "PairRank_C": partial(PairRank, exploration="conservative"),
     "PairRank_R": partial(PairRank, exploration="random"),
@@ -65,37 +59,34 @@ TUNED: dict[str, dict[str, tuple[float, ...]]] = {  # by policy: what is tuned, 
     "SGDRankNet": {"learning_rate": (0.01, 0.03, 0.09)},
     "EpsilonGreedy": {"learning_rate": (0.01, 0.03, 0.09), "epsilon": (0.05, 0.1, 0.2)},
 }
-OFFLINE = (1e-4, 1e-3, 1e-2)  # λ of the offline ranker
-FOLDS = 5
 _SIZES = {"smoke": Size(8, 2, 60), "laptop": Size(0, 5, 2_000), "paper": Size(0, 20, 5_000)}  # 0: all queries
 _RECORDS = {"smoke": 3, "laptop": 40, "paper": 50}
-
-
-def _data(request: FigureRequest) -> LetorData:
-    if request.data is not None:
-        return letor(request.data)
-    return synthetic_letor(_SIZES[request.scale].num_queries or 100)
 
 
 @cache
 def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     """The runs that figures 3–5 share; with ``zoom``, those of figures 6 and 7."""
-    size, queries = _SIZES[request.scale], _data(request)
-    environment = _stream(queries.train, request)
+    size = _SIZES[request.scale]
+    queries = read_queries(request, size.num_queries)
     tries = 0 if request.scale == "smoke" else 4
     epochs = 3 if request.scale == "smoke" else 100
-    offline, chosen = _offline(queries, epochs, tries)
+    num_folds = 1 if request.scale == "smoke" else FOLDS
+    strength, of_offline = offline(queries, epochs, tries, num_folds)
+    best = offline_ranknet(queries.train, num_epochs=epochs, regularization=strength)
     ideal = OfflineNDCG(queries.test)
-    probes: dict[str, Any] = {"ndcg@10": ideal, "cosine": Cosine(offline)}
-    names = [name for name in POLICIES if name.startswith("PairRank_C") or not zoom]
-    policies = _tuned(queries, request, names, tries, chosen)
+    probes: dict[str, Any] = {"ndcg@10": ideal, "cosine": Cosine(best)}
     if zoom:
         probes = {"blocks": BlockSizes(num_queries=8, top=queries.train.max_documents)}
+    name = f"pairrank-{'fig6' if zoom else 'fig3'}-{request.stop_at}"
+    policies = {label: POLICIES[label]() for label in POLICIES if label.startswith("PairRank_C") or not zoom}
+    policies, chosen = tuned(queries, request, name, policies, TUNED, size.num_steps // 4, tries, num_folds)
+    if not zoom:  # both PairRanks have the same hyper-parameters
+        policies["PairRank_R"] = dataclasses.replace(cast(Any, policies["PairRank_C"]), exploration="random")
     result = run(
         request,
-        f"pairrank-{'fig6' if zoom else 'fig3'}-{request.stop_at}",
+        name,
         policies,
-        environment,
+        stream(queries.train, request),
         size.num_steps,
         size.num_seeds,
         num_records=_RECORDS[request.scale],
@@ -103,76 +94,8 @@ def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         probes=probes,
     ).assign_coords(user=list(USERS))
     result.attrs |= {"data": request.world, "scale": request.scale}
-    result.attrs |= {"offline_ndcg": float(_ndcg_of(ideal, offline)), "chosen": "; ".join(chosen)}
+    result.attrs |= {"offline_ndcg": ndcg_of(ideal, best), "chosen": "; ".join([of_offline, *chosen])}
     return result
-
-
-def _stream(queries: Any, request: FigureRequest) -> QueryStream:
-    return QueryStream(queries, graded_user(*USERS, stop_at=request.stop_at))
-
-
-def _folds(queries: LetorData) -> list[tuple[Any, Any]]:
-    """(queries to learn from, queries to score on), once with the validation split and otherwise for each fold."""
-    train = queries.train
-    if queries.validation is not None:
-        return [(train, queries.validation)]
-    numbers = np.arange(train.num_queries)
-    return [(train.take(numbers[numbers % FOLDS != k]), train.take(numbers[k::FOLDS])) for k in range(FOLDS)]
-
-
-def _offline(queries: LetorData, num_epochs: int, tries: int) -> tuple[Any, list[str]]:
-    """The offline ranker with its best λ, trained on all training queries, and what was chosen."""
-    folds = _folds(queries)[: None if tries else 1]
-
-    def score(values: Sequence[float]) -> list[float]:
-        by_fold = []
-        for train, held_out in folds:
-            probe = OfflineNDCG(held_out)
-            fits = [offline_ranknet(train, num_epochs=num_epochs, regularization=value) for value in values]
-            by_fold.append([float(_ndcg_of(probe, fit)) for fit in fits])
-        return np.mean(by_fold, axis=0).tolist()
-
-    best, tried = best_on_grid(score, OFFLINE if tries else OFFLINE[:2], tries)
-    ranker = offline_ranknet(queries.train, num_epochs=num_epochs, regularization=best)
-    return ranker, [f"offline ranker: λ = {best:g} of {_shown(tried)}"]
-
-
-def _tuned(
-    queries: LetorData, request: FigureRequest, names: list[str], tries: int, chosen: list[str]
-) -> dict[str, Policy]:
-    """The policies with the hyper-parameters that are best on validation queries. Both PairRanks have the same."""
-    folds = [
-        (_stream(train, request), OfflineNDCG(held_out)) for train, held_out in _folds(queries)[: None if tries else 1]
-    ]
-    num_steps = _SIZES[request.scale].num_steps // 4
-    found: dict[str, Any] = {}
-    for name in names:
-        policy = POLICIES[name]()
-        if name == "PairRank_R":
-            policy = dataclasses.replace(found["PairRank_C"], exploration="random")
-        for field, grid in TUNED.get(name, {}).items():
-
-            def score(values: Sequence[float], policy: Any = policy, field: str = field) -> list[float]:
-                sweep = dataclasses.replace(policy, **{field: np.array(values)})
-                options: Any = {"num_seeds": 2, "metrics": ("ndcg",), "num_records": 4, "progress": False}
-                runs = [simulate(sweep, env, num_steps, probes={"validation": p}, **options) for env, p in folds]
-                return np.mean(
-                    [one["validation"].mean(("user", "seed", "step")).values for one in runs], axis=0
-                ).tolist()
-
-            value, tried = best_on_grid(score, grid if tries else grid[:2], tries)
-            policy = dataclasses.replace(policy, **{field: value})
-            chosen.append(f"{name}: {field} {value:g} of {_shown(tried)}")
-        found[name] = policy
-    return found
-
-
-def _ndcg_of(probe: OfflineNDCG, params: Any) -> Any:
-    return probe(FixedRanker(params), (), None)
-
-
-def _shown(values: Sequence[float]) -> str:
-    return "/".join(f"{value:g}" for value in values)
 
 
 def _run(request: FigureRequest, zoom: bool = False) -> "xarray.Dataset":
@@ -197,13 +120,8 @@ def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str
         for label, height in (level or {}).items():
             entries[label] = ax.axhline(height, color="black", linestyle=":", label=label)
     legend_below(figure, entries)
-    rows = []
-    for policy in result["policy"].values:
-        last = result[metric].sel(policy=policy).isel(step=-1)
-        rows.append([str(policy), *(plus_minus(*mean_and_error(last.sel(user=user)), digits) for user in USERS)])
-    table = markdown([f"{metric} at {int(result['step'][-1]):,}", *USERS], rows)
     chosen = f"Chosen on validation queries: {result.attrs['chosen']}. ± is the standard error over seeds."
-    return Report(result, figure, f"{table}\n\n{chosen}")
+    return Report(result, figure, f"{by_user(result, metric, digits)}\n\n{chosen}")
 
 
 def _verdicts(result: "xarray.Dataset", metric: str, digits: int) -> str:
@@ -236,16 +154,9 @@ def fig4(request: FigureRequest) -> Report:
     """Figure 4: online performance, discounted cumulative NDCG@10."""
     result = _run(request)
     report = _by_user(result, "cndcg", 1)
-    return report._replace(table=f"{report.table}\n\n{_regret(result)}\n\n{_verdicts(result, 'cndcg', 1)}")
-
-
-def _regret(result: "xarray.Dataset") -> str:
-    """Kendall's tau regret: the number of mis-ordered pairs so far, which Theorem 1 bounds."""
-    rows = []
-    for policy in result["policy"].values:
-        last = result["regret"].sel(policy=policy).isel(step=-1)
-        rows.append([str(policy), *(plus_minus(*mean_and_error(last.sel(user=user)), 0) for user in USERS)])
-    return markdown([f"mis-ordered pairs in {int(result['step'][-1]):,} steps", *USERS], rows)
+    # Kendall's tau regret, which Theorem 1 bounds
+    misordered = by_user(result, "regret", 0).replace("regret at", "mis-ordered pairs, steps 1 to", 1)
+    return report._replace(table=f"{report.table}\n\n{misordered}\n\n{_verdicts(result, 'cndcg', 1)}")
 
 
 def fig5(request: FigureRequest) -> Report:
@@ -313,7 +224,8 @@ def variants(request: FigureRequest) -> Report:
     """Not a figure of the paper: PairRank's pair rule, loss and users' stop rule, each printed and released."""
     import xarray
 
-    size, queries = _SIZES[request.scale], _data(request)
+    size = _SIZES[request.scale]
+    queries = read_queries(request, size.num_queries)
     policies: dict[str, Policy] = {name: make() for name, make in VARIANTS.items()}
     policies["released, α = 0.01"] = PairRank.released()
     policies["PDGD"] = PDGD()

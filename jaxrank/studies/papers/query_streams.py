@@ -1,0 +1,143 @@
+"""What the figures of online learning to rank share: data, users, tuning on validation queries, rankers from labels.
+
+``--data`` takes the folder of any LETOR dataset; without it, a synthetic one. Users are those for 5 grades. NDCG of a
+query without relevant documents counts as 0 online, and offline such queries are left out.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import numpy as np
+
+from jaxrank.click_models.graded import graded_user
+from jaxrank.core.types import Policy
+from jaxrank.datasets.letor_files import LetorData, letor, synthetic_letor
+from jaxrank.engine.simulation import simulate
+from jaxrank.environments.query_stream import QueryStream
+from jaxrank.learning.probes import OfflineNDCG
+from jaxrank.learning.rankers import Ranker, linear
+from jaxrank.learning.training import offline_ranknet
+from jaxrank.output.results import mean_and_error
+from jaxrank.output.tables import markdown, plus_minus
+from jaxrank.policies import FixedRanker
+from jaxrank.studies.papers.figure import FigureRequest
+from jaxrank.studies.tuning import best_on_grid
+
+if TYPE_CHECKING:
+    import xarray
+
+USERS = ("perfect", "navigational", "informational")
+FOLDS = 5
+_OFFLINE = (1e-4, 1e-3, 1e-2)  # λ of the offline ranker
+
+Grids = Mapping[str, Mapping[str, tuple[float, ...]]]  # by policy: what is tuned, one after the other, and its grid
+
+
+def read_queries(request: FigureRequest, num_queries: int) -> LetorData:
+    """The queries of ``--data``, or ``num_queries`` synthetic ones, 100 if that is 0."""
+    return synthetic_letor(num_queries or 100) if request.data is None else letor(request.data)
+
+
+def stream(queries: Any, request: FigureRequest) -> QueryStream:
+    return QueryStream(queries, graded_user(*USERS, stop_at=request.stop_at))
+
+
+def ndcg_of(probe: OfflineNDCG, params: Any, ranker: Ranker = linear) -> float:
+    return float(probe(FixedRanker(params, ranker), (), None))
+
+
+def offline(
+    queries: LetorData,
+    num_epochs: int,
+    tries: int,
+    num_folds: int = FOLDS,
+    ranker: Ranker = linear,
+    label: str = "offline ranker",
+) -> tuple[float, str]:
+    """λ of the ranker that is trained on labels, by the best NDCG@10 on validation queries, and what was tried."""
+    folds = _folds(queries)[:num_folds]
+
+    def score(values: Sequence[float]) -> list[float]:
+        by_fold = []
+        for train, held_out in folds:
+            probe = OfflineNDCG(held_out)
+            fits = [offline_ranknet(train, ranker, num_epochs=num_epochs, regularization=value) for value in values]
+            by_fold.append([ndcg_of(probe, fit, ranker) for fit in fits])
+        return np.mean(by_fold, axis=0).tolist()
+
+    best, tried = best_on_grid(score, _OFFLINE if tries else _OFFLINE[:2], tries)
+    return best, f"{label}: λ = {best:g} of {_shown(tried)}"
+
+
+def tuned(
+    queries: LetorData,
+    request: FigureRequest,
+    name: str,
+    policies: Mapping[str, Policy],
+    grids: Grids,
+    num_steps: int,
+    tries: int,
+    num_folds: int = FOLDS,
+) -> tuple[dict[str, Policy], list[str]]:
+    """The policies with the hyper-parameters that are best on validation queries, and what was tried.
+
+    Args:
+      queries: the data.
+      request: the options of the figure.
+      name: of the folder in the request's ``checkpoint`` in which the runs are saved.
+      policies: by label.
+      grids: what is tuned. A grid is widened while its edge is best.
+      num_steps: of a run.
+      tries: by how many values a grid is widened at most; 0, at smoke scale, also cuts it to two values.
+      num_folds: without a validation split, on how many of five folds of the training queries a value is scored.
+    """
+    folds = [(stream(train, request), OfflineNDCG(held_out)) for train, held_out in _folds(queries)[:num_folds]]
+    found: dict[str, Policy] = {}
+    chosen: list[str] = []
+
+    def score(label: str, policy: Any, field: str, values: Sequence[float]) -> list[float]:
+        sweep = dataclasses.replace(policy, **{field: np.array(values)})
+        options: Any = {"num_seeds": 2, "metrics": ("ndcg",), "num_records": 4, "progress": False}
+        by_fold = []
+        for number, (environment, probe) in enumerate(folds):
+            if request.checkpoint is not None:
+                of_policy = Path(request.checkpoint) / name / "tuning" / quote(label, safe=" ()")
+                folder = of_policy / quote(f"{field} {_shown(values)} fold {number}", safe=" ")
+                options |= {"checkpoint_dir": folder, "resume": True}
+            run = simulate(sweep, environment, num_steps, probes={"validation": probe}, **options)
+            by_fold.append(run["validation"].mean(("user", "seed", "step")).values)
+        return np.mean(by_fold, axis=0).tolist()
+
+    for label, policy in policies.items():
+        for field, grid in grids.get(label, {}).items():
+            value, tried = best_on_grid(partial(score, label, policy, field), grid if tries else grid[:2], tries)
+            policy = dataclasses.replace(policy, **{field: value})  # type: ignore[type-var]
+            chosen.append(f"{label}: {field} {value:g} of {_shown(tried)}")
+        found[label] = policy
+    return found, chosen
+
+
+def by_user(result: "xarray.Dataset", metric: str, digits: int) -> str:
+    """A table of the last values, a line for each policy and a column for each user."""
+    rows = []
+    for policy in result["policy"].values:
+        last = result[metric].sel(policy=policy).isel(step=-1)
+        rows.append([str(policy), *(plus_minus(*mean_and_error(last.sel(user=user)), digits) for user in USERS)])
+    return markdown([f"{metric} at {int(result['step'][-1]):,}", *USERS], rows)
+
+
+def _folds(queries: LetorData) -> list[tuple[Any, Any]]:
+    """(queries to learn from, queries to score on), once with the validation split and otherwise for each fold."""
+    train = queries.train
+    if queries.validation is not None:
+        return [(train, queries.validation)]
+    numbers = np.arange(train.num_queries)
+    return [(train.take(numbers[numbers % FOLDS != k]), train.take(numbers[k::FOLDS])) for k in range(FOLDS)]
+
+
+def _shown(values: Sequence[float]) -> str:
+    return "/".join(f"{value:g}" for value in values)
