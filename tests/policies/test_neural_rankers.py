@@ -13,6 +13,7 @@ from reference.pdgd import pair_weight, preferences
 from streams import documents, indices, stream
 
 import jaxrank as jr
+from jaxrank.command.cli import main
 from jaxrank.policies._blocks import random_words
 
 STEPS, HIDDEN, LIST_SIZE = 240, 4, 6
@@ -130,6 +131,36 @@ def test_the_default_of_neural_pdgd_is_a_network_that_learns():
     probe = {"learnt": jr.probes.OfflineNDCG(environment.queries)}
     run = jr.simulate(policy, environment, 1000, num_seeds=4, record_at=(1, 1000), probes=probe, metrics=("ndcg",))
     assert float(run["learnt"][:, -1].mean()) > float(run["learnt"][:, 0].mean()) + 0.1
+
+
+def test_a_stopped_sweep_continues_bit_for_bit(tmp_path):
+    """Two learning rates side by side; the window, the noise and all networks are in the checkpoint."""
+    policy = jr.P2NeurRank(**COMMON | {"learning_rate": [0.3, 0.03]}, num_rankers=2)
+    environment = stream("perfect", list_size=LIST_SIZE)
+    options = {"num_seeds": 2, "num_records": 4, "metrics": ("ndcg",), "call_intervals": 1}
+    options["probes"] = {"learnt": jr.probes.OfflineNDCG(environment.queries)}
+    straight = jr.simulate(policy, environment, 80, progress=False, **options)
+
+    def stop(step):
+        if step >= 40:
+            raise KeyboardInterrupt
+
+    options |= {"checkpoint_dir": tmp_path, "checkpoint_every": "1 calls"}
+    with pytest.raises(KeyboardInterrupt):
+        jr.simulate(policy, environment, 80, progress=stop, **options)
+    resumed = jr.simulate(policy, environment, 80, progress=False, resume=True, **options)
+    for name in ("ndcg", "learnt"):
+        np.testing.assert_array_equal(resumed[name], straight[name])
+    assert (straight["learnt"][0] != straight["learnt"][1]).any(), "the learning rate matters"
+
+
+@pytest.mark.slow
+def test_neural_policies_run_by_the_command(tmp_path, capsys):
+    names = ("neural_pdgd", "p2neurrank:num_rankers=2,noise=0.2", "ol_ranknet:exploration=random", "ol_lambdarank")
+    policies = [word for name in names for word in ("--policy", name)]
+    sizes = ["--queries", "8", "--steps", "20", "--records", "2", "--seeds", "2"]
+    assert main(["run", *policies, *sizes, "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    assert "a stream of 8 synthetic queries" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", POLICIES)
