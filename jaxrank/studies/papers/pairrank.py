@@ -38,7 +38,17 @@ from jaxrank.output.results import describe_error, mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
 from jaxrank.studies.papers.figure import FigureRequest, Size, run
-from jaxrank.studies.papers.query_streams import FOLDS, USERS, by_user, ndcg_of, offline, read_queries, stream, tuned
+from jaxrank.studies.papers.query_streams import (
+    FOLDS,
+    USERS,
+    by_user,
+    folds_of,
+    ndcg_of,
+    offline,
+    read_queries,
+    stream,
+    tuned,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -280,8 +290,8 @@ def tuning(request: FigureRequest) -> Report:
     """Not a figure of the paper: PairRank's loss, λ and α scored on validation queries; its defaults come from here."""
     import xarray
 
-    size, queries = _SIZES[request.scale], _data(request)
-    train, held_out = _folds(queries)[0]
+    size = _SIZES[request.scale]
+    train, held_out = folds_of(read_queries(request, size.num_queries))[0]
     regularizations, alphas = TUNED["PairRank_C"].values()
     if request.scale == "smoke":
         regularizations = (10.0,)
@@ -290,7 +300,7 @@ def tuning(request: FigureRequest) -> Report:
     for loss in ("sum", "mean"):
         grid = np.array([(one / (100 if loss == "mean" else 1), other) for one in regularizations for other in alphas])
         policy = PairRank(loss=loss, regularization=grid[:, 0], alpha=grid[:, 1])
-        name, environment = f"pairrank-tuning/{loss}", _stream(train, request)
+        name, environment = f"pairrank-tuning/{loss}", stream(train, request)
         one = run(request, name, {"PairRank": policy}, environment, size.num_steps // 4, 2, **options)
         one = one.isel(policy=0, drop=True).drop_vars(["regularization", "alpha"]).rename(setting="policy")
         labels = [f"{loss}, λ = {strength:g}, α = {alpha:g}" for strength, alpha in grid]

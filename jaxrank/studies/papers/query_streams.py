@@ -59,7 +59,7 @@ def offline(
     label: str = "offline ranker",
 ) -> tuple[float, str]:
     """λ of the ranker that is trained on labels, by the best NDCG@10 on validation queries, and what was tried."""
-    folds = _folds(queries)[:num_folds]
+    folds = folds_of(queries)[:num_folds]
 
     def score(values: Sequence[float]) -> list[float]:
         by_fold = []
@@ -95,7 +95,7 @@ def tuned(
       tries: by how many values a grid is widened at most; 0, at smoke scale, also cuts it to two values.
       num_folds: without a validation split, on how many of five folds of the training queries a value is scored.
     """
-    folds = [(stream(train, request), OfflineNDCG(held_out)) for train, held_out in _folds(queries)[:num_folds]]
+    folds = [(stream(train, request), OfflineNDCG(held_out)) for train, held_out in folds_of(queries)[:num_folds]]
     found: dict[str, Policy] = {}
     chosen: list[str] = []
 
@@ -130,7 +130,7 @@ def by_user(result: "xarray.Dataset", metric: str, digits: int) -> str:
     return markdown([f"{metric} at {int(result['step'][-1]):,}", *USERS], rows)
 
 
-def _folds(queries: LetorData) -> list[tuple[Any, Any]]:
+def folds_of(queries: LetorData) -> list[tuple[Any, Any]]:
     """(queries to learn from, queries to score on), once with the validation split and otherwise for each fold."""
     train = queries.train
     if queries.validation is not None:
