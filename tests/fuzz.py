@@ -211,6 +211,13 @@ def _yandex(folder: Path) -> None:
     jr.datasets.yandex(file, names[file.stat().st_size % 6 if file.is_file() else 0])
 
 
+def _logged(folder: Path) -> None:
+    """A log with propensities, its documents' features and a ranker's lists."""
+    log = jr.datasets.load_sessions(folder / "logged.tsv")
+    jr.datasets.load_features(folder / "features.tsv", log)
+    jr.datasets.load_lists(folder / "lists.tsv", log)
+
+
 def _log(folder: Path) -> None:
     """With and without counting first."""
     file = folder / "log.txt"
@@ -327,6 +334,11 @@ LOG = b"""1\t0\tQ\t7\t0\t40\t30\t20
 2\t0\tQ\t8\t1\t50\t60\t70
 2\t6\tC\t50
 """
+LOGGED = {
+    "logged.tsv": b"query_region\tdocs\tclicks\tprobability\tprefix\nq\t4,3\t0,1\t0.2\t0.5,0.2\nr\t4,5\t1,0\t1\t1,1\n",
+    "features.tsv": b"query_region\tdoc\tx\ty\nq\t3\t0.5\t1\nq\t4\t1.5\t-2\nr\t5\t2\t0\nr\t4\t3e-1\t0\n",
+    "lists.tsv": b"query_region\tdocs\tprobability\nq\t3,4\t0.75\nr\t5,4\t1\nq\t4,3\t0.25\n",
+}
 LETOR = {
     "train.txt": b"2 qid:10 1:1.0 2:5 4:7 # first\n0 qid:10 1:3.0 2:5 3:2 4:7\n\n1 qid:7 1:-1 3:4\n0 qid:7 3:8 4:8\n",
     "test.txt": b"1 qid:1 1:0 5:2\n0 qid:1 1:10 3:1\n",
@@ -382,6 +394,7 @@ LOADERS = {
     "yandex": Loader({"params.json": PARAMETERS}, _yandex),
     "sessions": Loader({"log.tsv": TABLE}, lambda folder: jr.datasets.load_sessions(folder / "log.tsv", list_size=3)),
     "yandex_log": Loader({"log.txt": LOG}, _log),
+    "logged": Loader(LOGGED, _logged),
     "letor": Loader(LETOR, _letor),
     "letor_groups": Loader(GROUPS, _letor),
     "letor_copy": Loader({"copy": _made_copy()}, _letor_copy),
@@ -402,7 +415,7 @@ _FLAGS = {
             "--out", "--force", "--format"],
     "plot": ["--metric", "--per-step", "--log", "--out", "--format"],
     "reproduce": ["--scale", "--data", "--bound", "--out", "--format"],
-    "fit": ["--format", "--model", "--queries", "--iterations", "--out"],
+    "fit": ["--format", "--model", "--queries", "--iterations", "--columns", "--validation", "--shrinkage", "--out"],
     "bench": ["--policy", "--click-model", "--lanes", "--items", "--list-size", "--devices", "--repeat", "--out"],
     "sweep": ["--out", "--dry-run", "--force", "--format"],
     "list": [],

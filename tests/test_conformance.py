@@ -34,6 +34,8 @@ PARAMETERS = {
     "tau3": 0.4,
     "attraction": [0.2, 0.5, 0.1, 0.9, 0.3],
     "examination": [1.0, 0.2, 0.6, 0.9, 0.3],
+    "trust": [0.4, 0.1, 0.3, 0.0, 0.2],
+    "relative_rate": np.linspace(0.1, 1.0, 25).reshape(5, 5) % 0.37 + 0.6,
     "termination": [0.3, 0.9, 0.1, 1.0, 0.0],
 }
 MODELS = {

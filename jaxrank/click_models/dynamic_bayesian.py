@@ -10,6 +10,14 @@ from jaxrank.core.ranking import lookup
 from jaxrank.core.types import Array
 
 
+def _one_satisfaction_each(model: "DynamicBayesianModel | SimplifiedDynamicBayesianModel") -> None:
+    if model.satisfaction.shape[-1] != model.attraction.shape[-1]:
+        raise ValueError(
+            f"{type(model).__name__}.satisfaction must have one value for each of the {model.attraction.shape[-1]} "
+            f"items of attraction; got shape {model.satisfaction.shape}"
+        )
+
+
 @click_model
 class DynamicBayesianModel(ChainModel):
     """The user clicks every attractive item. A click satisfies with probability σ; satisfied users leave.
@@ -29,11 +37,7 @@ class DynamicBayesianModel(ChainModel):
     continuation: Array = array(ndim=0, check=probability)
 
     def _validate(self) -> None:
-        if self.satisfaction.shape[-1] != self.attraction.shape[-1]:
-            raise ValueError(
-                f"DynamicBayesianModel.satisfaction must have one value for each of the {self.attraction.shape[-1]} "
-                f"items of attraction; got shape {self.satisfaction.shape}"
-            )
+        _one_satisfaction_each(self)
 
     def _chain(self, ranking: Array) -> Chain:
         unsatisfied = 1 - lookup(self.satisfaction, ranking)
@@ -42,3 +46,25 @@ class DynamicBayesianModel(ChainModel):
             after_skip=jnp.broadcast_to(self.continuation, ranking.shape),
             after_click=self.continuation * unsatisfied,
         )
+
+
+@click_model
+class SimplifiedDynamicBayesianModel(ChainModel):
+    """The dynamic Bayesian model whose users read on until they are satisfied: γ = 1 (Chapelle and Zhang, Sec. 5).
+
+    χ(R, k) = Π_{i<k} (1 − α(R_i)·σ(R_i)), and the reward is the expected number of clicks.
+
+    Args:
+      attraction: α [L], or [queries, L].
+      satisfaction: σ [L], or [queries, L]: P(satisfied | click).
+    """
+
+    attraction: Array = array(ndim=1, check=probability)
+    satisfaction: Array = array(ndim=1, check=probability)
+
+    def _validate(self) -> None:
+        _one_satisfaction_each(self)
+
+    def _chain(self, ranking: Array) -> Chain:
+        attraction = lookup(self.attraction, ranking)
+        return Chain(attraction, jnp.ones_like(attraction), 1 - lookup(self.satisfaction, ranking))

@@ -24,8 +24,26 @@ def pair_best(attraction: Array, weight: Array, list_size: int, top: int | None 
     return items.at[positions].set(items[:top])
 
 
+class IndependentClicks:
+    """The methods of a click model whose positions are clicked independently, from ``click_probability``."""
+
+    def click_probability(self, ranking: Array) -> Array:
+        raise NotImplementedError
+
+    def sample(self, key: Key, ranking: Array) -> Array:
+        return jax.random.uniform(key, ranking.shape) < self.click_probability(ranking)
+
+    def reward(self, ranking: Array, top: int | None = None) -> Array:
+        """The expected number of clicks."""
+        return ordered_sum(self.click_probability(ranking[:top]))
+
+    def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
+        p = self.click_probability(ranking)
+        return jnp.sum(jnp.where(clicks, safe_log(p), safe_log(1 - p)))
+
+
 @click_model
-class PositionBasedModel:
+class PositionBasedModel(IndependentClicks):
     """Position k is examined with probability χ_k; an examined item i is clicked with probability α_i, independently.
 
     The reward is the expected number of clicks, Σ χ_k·α(R_k) (BubbleRank, Sec. 2.1).
@@ -38,17 +56,11 @@ class PositionBasedModel:
     attraction: Any = array(ndim=1, check=probability)
     examination: Any = array(ndim=1, check=probability)
 
-    def sample(self, key: Key, ranking: Array) -> Array:
-        return jax.random.uniform(key, ranking.shape) < self.click_probability(ranking)
-
     def click_probability(self, ranking: Array) -> Array:
         return self.examination_probability(ranking) * lookup(self.attraction, ranking)
 
     def examination_probability(self, ranking: Array) -> Array:
         return self.examination[: ranking.shape[0]]
-
-    def reward(self, ranking: Array, top: int | None = None) -> Array:
-        return ordered_sum(self.click_probability(ranking[:top]))
 
     def reward_gap(self, better: Array, worse: Array, top: int | None = None) -> Array:
         """reward(better) − reward(worse), to full precision."""
@@ -58,7 +70,3 @@ class PositionBasedModel:
     def optimal_ranking(self, list_size: int, top: int | None = None) -> Array:
         """The k-th largest α at the k-th largest χ (rearrangement inequality)."""
         return pair_best(self.attraction, self.examination, list_size, top)
-
-    def log_likelihood(self, ranking: Array, clicks: Array) -> Array:
-        p = self.click_probability(ranking)
-        return jnp.sum(jnp.where(clicks, safe_log(p), safe_log(1 - p)))

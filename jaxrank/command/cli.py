@@ -142,13 +142,16 @@ def parser() -> argparse.ArgumentParser:
         "letor: all of the data, or 100)",
     )
     run.add_argument(
-        "--items", type=_whole, metavar="L", help="click: items of a synthetic query (10); topics: items in all (200)"
+        "--items",
+        type=_whole,
+        metavar="L",
+        help="click: items of a query (10, or what every query of the data has); topics: items in all (200)",
     )
     run.add_argument("--list-size", type=_whole, metavar="K", help="positions (click: as many as items; otherwise 10)")
     run.add_argument(
         "--click-model",
         metavar="NAME",
-        help="click: the click model, cm, dcm, pbm, ubm, dbn or ccm, with options as in dbn:continuation=0.9; or one "
+        help="click: the click model, one of jaxrank list, with options as in dbn:continuation=0.9; or one "
         "of your own, e.g. my_click_models.py:RankBiasedModel:persistence=0.7 (cm)",
     )
     run.add_argument(
@@ -302,14 +305,34 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument("--quiet", action="store_true", help="no progress bar")
 
     fit = subparsers.add_parser(
-        "fit", formatter_class=as_shown, help="fit a click model to a log of sessions; write its parameters"
+        "fit",
+        formatter_class=as_shown,
+        help="fit click models to a log of sessions; write their parameters",
+        description="Fits click models to a log and prints how well each predicts it, on held-out sessions too if the "
+        "log is split or --validation is given. The parameters go to a JSON file that jaxrank run --data reads.",
     )
     fit.set_defaults(command=commands.fit)
     fit.add_argument("log", type=Path, help="a table of sessions (.tsv, .tsv.gz), or a log of the Yandex challenge")
     fit.add_argument("--format", choices=["table", "yandex"], default="table", help="which of the two it is")
-    fit.add_argument("--model", default="pbm", metavar="NAME", help="cm, dcm, pbm, ubm, dbn or ccm")
+    _add_list(fit, "--model", metavar="NAME", help="which click models, e.g. pbm dbn; all if not given")
     fit.add_argument("--queries", type=_whole, metavar="N", help="only the N most frequent queries; all if not given")
-    fit.add_argument("--iterations", type=_whole, default=1000, metavar="N", help="iterations of EM, at most")
+    _add_list(
+        fit,
+        "--columns",
+        metavar="NAME=COLUMN",
+        help="table: the file's names of the columns query_region, docs, split, and one of clicked_positions0, "
+        "clicked_positions1, clicked_docs and clicks, where they are others",
+    )
+    fit.add_argument("--text-ids", action="store_true", help="table: document ids are any text, not integers")
+    fit.add_argument(
+        "--validation", type=float, metavar="FRACTION", help="hold out this fraction of the training sessions at random"
+    )
+    fit.add_argument("--shrinkage", type=float, default=2.0, metavar="S", help="observations that the mean counts as")
+    fit.add_argument("--free-scale", action="store_true", help="pbm, ubm, trust: χ is 1 where it is largest, not first")
+    fit.add_argument("--iterations", type=_whole, metavar="N", help="iterations of EM, at most; until it converges")
+    fit.add_argument(
+        "--parameters", type=Path, metavar="FILE", help="do not fit: measure the parameters of an earlier fit"
+    )
     fit.add_argument("--out", type=Path, default=Path("params.json"), metavar="FILE", help="where the parameters go")
     _add_force(fit)
     fit.add_argument("--quiet", action="store_true", help="no progress bar")

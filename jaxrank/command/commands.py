@@ -16,16 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrank import bench as benchmark
 from jaxrank import click_models, datasets
+from jaxrank.click_models.fitting import FITS
 from jaxrank.command.new_files import write_skeleton, write_sweep
 from jaxrank.command.watching import make_server
 from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer, renamed
 from jaxrank.core.pytrees import num_instances
 from jaxrank.core.version import __version__
+from jaxrank.datasets.parameters import parameter_sections
 from jaxrank.engine import distributed
 from jaxrank.engine.devices import first_devices
 from jaxrank.engine.estimation import duration, estimate
@@ -422,39 +423,82 @@ def reproduce(options: argparse.Namespace) -> None:
 
 
 def fit(options: argparse.Namespace) -> None:
-    _refuse_existing(options, [options.out])
-    choice("--model", options.model, registry.available("click_model"))
-    integer("--iterations", options.iterations)
-    with renamed({"path": "LOG", "num_queries": "--queries"}):
+    if options.parameters is None:
+        _refuse_existing(options, [options.out])
+    names = [choice("--model", name, FITS) for name in options.model or FITS]
+    log = _click_log(options)
+    split = all(query.is_test is not None for query in log.queries.values())
+    train = log.stacked("train" if split else None)
+    if not len(train.queries):
+        raise ValueError("LOG must have training sessions; got none")
+    models: dict[str, Any] = {}
+    if options.parameters is not None:
+        with renamed({"path": "--parameters"}):
+            for name in names if options.model else parameter_sections(options.parameters):
+                models[name] = datasets.fitted_to(options.parameters, name, log)
+    else:
+        with renamed({"shrinkage": "--shrinkage", "num_iterations": "--iterations"}):
+            for name in names:
+                models[name] = click_models.fit(
+                    name,
+                    train.rankings,
+                    train.clicks,
+                    log.num_items,
+                    queries=train.queries,
+                    num_queries=len(log.queries),
+                    shrinkage=options.shrinkage,
+                    fix_scale=not options.free_scale,
+                    num_iterations=options.iterations,
+                    progress=not options.quiet,
+                )
+        with renamed({"path": "--out"}):
+            documents = {name: query.documents.tolist() for name, query in log.queries.items()}
+            datasets.save_parameters(options.out, models, documents)
+    sessions, queries = counted(len(train.queries), "session"), counted(len(log.queries), "query")
+    print(f"{'measured on' if options.parameters else 'fitted to'} {sessions} of {queries}")
+    print(_fit_table(models, {name: log.stacked(name) for name in ("train", "test")} if split else {"all": train}))
+    if options.parameters is None:
+        print(f"wrote {options.out}")
+
+
+def _click_log(options: argparse.Namespace) -> Any:
+    """The log that ``jaxrank fit`` was given, with the split that it was asked for."""
+    mapped = [pair.partition("=") for pair in options.columns or ()]
+    for name, equals, column in mapped:
+        if not (name and equals and column):
+            raise ValueError(f"--columns must be NAME=COLUMN; got {name + equals!r:.60}")
+    names = {"path": "LOG", "num_queries": "--queries", "columns": "--columns", "fraction": "--validation"}
+    with renamed(names):
         if options.format == "yandex":
             log = datasets.load_yandex_log(options.log, num_queries=options.queries)
         else:
-            log = datasets.load_sessions(options.log)
+            columns_of = {name: column for name, _, column in mapped}
+            log = datasets.load_sessions(options.log, columns=columns_of, text_ids=options.text_ids)
             log = log if options.queries is None else log.most_frequent(options.queries)
-    split = all(query.is_test is not None for query in log.queries.values())
-    train = log.stacked("train" if split else None)
-    model = click_models.fit(
-        options.model,
-        train.rankings,
-        train.clicks,
-        log.num_items,
-        queries=train.queries,
-        num_queries=len(log.queries),
-        num_iterations=options.iterations,
-        progress=not options.quiet,
+        return log if options.validation is None else log.validation(options.validation)
+
+
+def _fit_table(models: dict[str, Any], parts: dict[str, Any]) -> str:
+    """Log-likelihood by session and perplexity of every model on every part, and which is best on the last of them."""
+    measured = {
+        (name, part): click_models.evaluate(model, held.rankings, held.clicks, queries=held.queries)
+        for name, model in models.items()
+        for part, held in parts.items()
+        if len(held.queries)
+    }
+    shown = [part for part in parts if any(key[1] == part for key in measured)]
+    header = ["model", *(f"{part} {what}" for part in shown for what in ("log-likelihood", "perplexity"))]
+    rows = [[name, *(f"{value:.4f}" for part in shown for value in measured[name, part][:2])] for name in models]
+    likeliest = max(models, key=lambda name: measured[name, shown[-1]].log_likelihood)
+    plainest = min(models, key=lambda name: measured[name, shown[-1]].perplexity)
+    ranks = " ".join(f"{p:.3f}" for p in measured[plainest, shown[-1]].perplexity_at)
+    return "\n".join(
+        [
+            columns(header, rows, first=8, others=22),
+            f"{shown[-1]}: highest log-likelihood {likeliest}, lowest perplexity {plainest}",
+            f"{shown[-1]}: perplexity of {plainest} by rank {ranks}",
+        ]
     )
-    list_size = train.rankings.shape[1]
-    with renamed({"path": "--out"}):
-        datasets.save_parameters(options.out, options.model, model, list(log.queries), num_items=list_size)
-    sessions, queries = counted(len(train.queries), "session"), counted(len(log.queries), "query")
-    print(f"{options.model} fitted to {sessions} of {queries}")
-    for name in ("train", "test") if split else (None,):
-        held = log.stacked(name)
-        measured = click_models.evaluate(model, held.rankings, held.clicks, queries=held.queries)
-        ranks = " ".join(f"{p:.3f}" for p in np.asarray(measured.perplexity_at))
-        print(f"{name or 'all'}: log-likelihood {measured.log_likelihood:.4f}, perplexity {measured.perplexity:.4f}")
-        print(f"{name or 'all'}: perplexity by rank {ranks}")
-    print(f"wrote {options.out}")
 
 
 def bench(options: argparse.Namespace) -> None:

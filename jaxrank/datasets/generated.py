@@ -30,6 +30,8 @@ _CALIBRATION = {
     "dbn": _Calibration(-0.67, 1.16, 0.83, 0.40, 0.65),
     "ccm": _Calibration(-0.71, 1.11, 0.83, 0.40, 0.65),
 }
+_CALIBRATION |= {"sdbn": _CALIBRATION["dbn"]}
+_CALIBRATION |= dict.fromkeys(("trust", "gctr", "rctr", "dctr", "rdctr"), _CALIBRATION["pbm"])
 
 
 def synthetic(
@@ -47,11 +49,13 @@ def synthetic(
     after a click with the distance from it; termination is highest at both ends and 1 at the last position;
     satisfaction falls with the production position from a third to an eighth.
 
-    A model of one's own has the attractions of "cm". Its fields of the same names as those of jaxrank's models, such as
-    ``examination``, have their values; other fields need a default, or a value in ``parameters``.
+    Of the other models, "sdbn" has the attractions of "dbn", and those that click position by position ("trust",
+    "gctr", "rctr", "dctr" and "rdctr") have those of "pbm". A model of one's own has the attractions of "cm". Its
+    fields of the same names as those of jaxrank's models, such as ``examination``, have their values; other fields
+    need a default, or a value in ``parameters``.
 
     Args:
-      model: "cm", "dcm", "pbm", "ubm", "dbn" or "ccm", or the name of another click model as in ``jr.make``.
+      model: the name of a click model as in ``jr.make``.
       num_queries: the length of the query axis.
       num_items: L, and the number of positions that have an examination or termination probability.
       seed: of NumPy's generator. A query's numbers do not depend on the number of queries.
@@ -99,6 +103,8 @@ def _satisfaction(num_items: int) -> np.ndarray:
 _PARAMETERS: dict[str, Callable[[int], Any]] = {
     "examination": _examination,
     "termination": _termination,
+    "trust": lambda num_items: 0.2 / np.arange(1, num_items + 1),
+    "relative_rate": lambda num_items: np.tile(_examination(num_items), (num_items, 1)),
     "examination_after": _examination_after,
     "satisfaction": _satisfaction,
     "continuation": lambda num_items: 1.0,

@@ -113,8 +113,8 @@ def fit_examination(counts: ClickCounts, *, shuffled: bool = False, num_iteratio
         *(jnp.asarray(i, jnp.int32) for i in (document, place)),
         *(jnp.asarray(n[document, place], float) for n in (shown, clicked)),
     )
-    start = _em.PlaceParameters(jnp.full(shown.shape[0], 0.5), jnp.full(shown.shape[1], 0.5).at[0].set(1))
-    return _em.repeat(_em.place_step, num_iterations, start, log)[0].examination
+    start, held = _em.PlaceParameters.start(log, *shown.shape)
+    return _em.repeat(_em.expect_places, num_iterations, start, held, log)[0].examination
 
 
 def relevance(counts: ClickCounts, examination: Any = None, *, noise: float = 0.0, smallest: float = 1e-3) -> Array:

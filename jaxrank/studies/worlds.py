@@ -208,7 +208,7 @@ def _made_for(policy: Policy) -> str:
 def _click(
     data: str | None = None,
     queries: int | None = None,
-    items: int = 10,
+    items: int | None = None,
     list_size: int | None = None,
     click_model: str = "cm",
     top: int | None = None,
@@ -219,13 +219,13 @@ def _click(
     kind, texts = registry.parse("--click-model", click_model, "click_model")
     parameters = registry.read_options("--click-model", kind, texts, "click_model")
     if data is None:
-        model = synthetic(kind, queries or 60, items, **parameters)
+        model = synthetic(kind, queries or 60, items or 10, **parameters)
     else:
-        model = yandex(data, kind, **parameters)
+        model = yandex(data, kind, num_items=items, **parameters)
         available = num_instances(model) or 1
         if queries is not None:
             model = take_instances(model, slice(_at_most("--queries", queries, available)))
-    positions = model.attraction.shape[-1] if list_size is None else list_size
+    positions = _positions(model) if list_size is None else list_size
     refuse_beyond("JAXRANK_MAX_LIST_SIZE", "--list-size, the number of items unless given,", positions)
     # Half of the list, as in the papers: over the whole list, a cascade's reward does not depend on the order.
     environment = ClickBandit(model, list_size=positions, top=max(1, positions // 2) if top is None else top)
@@ -233,6 +233,12 @@ def _click(
     if change is not None:
         return World(_change(environment, change), f"{summary} that change, {change}", ("regret",), {}, 100_000)
     return World(environment, summary, ("regret",), {}, num_steps=100_000)
+
+
+def _positions(model: Any) -> int:
+    """All items, or as many as the model has positions for."""
+    names = ("attraction", "examination", "termination", "examination_after", "relative_rate")
+    return min(getattr(model, name).shape[-1] for name in names if hasattr(model, name))
 
 
 def _topics(

@@ -2,11 +2,14 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 import jaxrank as jr
+from jaxrank.datasets.parameters import parameter_sections
 
+NAMES = ("cm", "dcm", "pbm", "ubm", "dbn", "ccm")
 QUERY = {
     "CM": {"attraction": [0.1, 0.2]},
     "DCM": {"attraction": [0.3, 0.4], "stop_after_click_by_rank": [0.5, 1.0]},
@@ -34,18 +37,49 @@ def test_each_model_is_read_from_a_file_or_its_folder(tmp_path):
     assert ccm == jr.ClickChainModel([[0.5, 0.6]] * 2, [0.5] * 2, [0.25] * 2, [0.125] * 2)
 
 
-@pytest.mark.parametrize("name", ["cm", "dcm", "pbm", "ubm", "dbn", "ccm"])
-def test_what_is_saved_is_read_back(tmp_path, name):
-    model = jr.datasets.yandex(write(tmp_path, {"a": QUERY, "b": QUERY}), name)
-    jr.datasets.save_parameters(tmp_path / "saved.json", name, model, ["a", "b"], num_items=2)
-    assert jr.datasets.yandex(tmp_path / "saved.json", name) == model
+def test_what_is_saved_is_read_back(tmp_path):
+    read = {name: jr.datasets.yandex(write(tmp_path, {"a": QUERY, "b": QUERY}), name) for name in NAMES}
+    read |= {name: jr.datasets.synthetic(name, 2, 3) for name in ("sdbn", "trust", "gctr", "rctr", "dctr", "rdctr")}
+    for name, model in read.items():
+        num_items = model.attraction.shape[-1]
+        ids = {query: list(range(num_items)) for query in "ab"}
+        jr.datasets.save_parameters(tmp_path / f"{name}.json", {name: model}, ids)
+        again = jr.datasets.yandex(tmp_path / f"{name}.json", name)
+        for leaf, expected in zip(jax.tree.leaves(again), jax.tree.leaves(model), strict=True):
+            np.testing.assert_allclose(leaf, np.broadcast_to(expected, leaf.shape), atol=1e-7)
 
 
-def test_shared_parameters_are_saved_for_every_query(tmp_path):
+def saved(folder):
+    """Two models of two queries with 3 and 2 items."""
     shared = jr.PositionBasedModel([[0.5, 0.25, 0.125], [0.5, 0.75, 1.0]], [1.0, 0.5])
-    jr.datasets.save_parameters(tmp_path / "saved.json", "pbm", shared, ["a", "b"], num_items=2)
-    read = jr.datasets.yandex(tmp_path / "saved.json", "pbm")
-    assert read == jr.PositionBasedModel([[0.5, 0.25], [0.5, 0.75]], [[1.0, 0.5]] * 2)
+    models = {"pbm": shared, "rctr": jr.RankClickRate(shared.attraction, [0.5, 0.25])}
+    jr.datasets.save_parameters(folder / "saved.json", models, {"a": [7, 8, 9], "b": ["x", "y"]})
+    return folder / "saved.json"
+
+
+def test_queries_may_have_different_numbers_of_items_and_run_with_those_that_all_have(tmp_path):
+    expected = jr.PositionBasedModel([[0.5, 0.25], [0.5, 0.75]], [[1.0, 0.5]] * 2)
+    assert jr.datasets.yandex(saved(tmp_path), "pbm") == expected
+    assert jr.datasets.yandex(saved(tmp_path), "pbm", num_items=1).attraction.shape == (2, 1)
+    with pytest.raises(ValueError, match="num_items must be an integer from 1 to 2 items, which every query has; got"):
+        jr.datasets.yandex(saved(tmp_path), "pbm", num_items=3)
+    assert parameter_sections(saved(tmp_path)) == ["pbm", "rctr"]
+
+
+def test_what_was_fitted_scores_another_log_and_pairs_that_it_has_not_seen_get_the_mean(tmp_path):
+    table = "query_region\tdocs\tclicked_docs\nb\ty,z\ty\nnew\tx,y\t\na\t9,7\t9\n"
+    (tmp_path / "log.tsv").write_text(table)
+    log = jr.datasets.load_sessions(tmp_path / "log.tsv", text_ids=True)
+    model = jr.datasets.fitted_to(saved(tmp_path), "pbm", log)
+    mean = np.mean([0.5, 0.25, 0.125, 0.5, 0.75])
+    np.testing.assert_allclose(model.attraction, [[0.75, mean], [mean, mean], [0.125, 0.5]], rtol=1e-6)
+    assert model.examination.tolist() == [1.0, 0.5]
+    sessions = log.stacked()
+    found = jr.click_models.evaluate(model, sessions.rankings, sessions.clicks, queries=sessions.queries)
+    by_hand = [0.75 * (1 - mean / 2), (1 - mean) * (1 - mean / 2), 0.125 * 0.75]
+    assert found.log_likelihood == pytest.approx(np.log(by_hand).mean(), rel=1e-5)
+    with pytest.raises(ValueError, match="must have the documents of every query, as jaxrank fit writes them"):
+        jr.datasets.fitted_to(write(tmp_path, {"a": QUERY}), "pbm", log)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +91,9 @@ def test_shared_parameters_are_saved_for_every_query(tmp_path):
         ({"a": {}}, "query 'a' has no CM attraction"),
         ({"a": {"CM": {"attraction": "0.5"}}}, "query 'a': CM attraction must be numbers; got '0.5'"),
         ({"a": {"CM": {"attraction": [0.5, 1.5]}}}, r"attraction must be in \[0, 1\]; got 1.5 at index \(0, 1\)"),
+        ({"a": QUERY | {"documents": [1]}}, "query 'a': CM attraction must have one value for each of its documents"),
+        ({"a": QUERY | {"documents": 2}}, "query 'a' must have documents, a list of ids; got 2"),
+        ({"a": QUERY | {"documents": [1, 2]}, "b": QUERY}, "query 'b' must have documents, a list of ids; got None"),
         ({"a": QUERY, "b": {"CM": {"attraction": [0.1]}}}, "CM attraction must have one shape in all queries"),
     ],
 )

@@ -6,7 +6,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from jaxrank.datasets.sessions import load_sessions, load_yandex_log
+import jaxrank as jr
+from jaxrank.datasets.sessions import load_features, load_lists, load_sessions, load_yandex_log
 
 TABLE = """split\tquery_region\tdocs\tclicked_positions0
 train\t7_0\t40,30,20\t0,2
@@ -59,6 +60,150 @@ def test_stacked_sessions_carry_their_query_and_can_be_one_split(tmp_path):
     assert test.queries.tolist() == [0]
     with pytest.raises(ValueError, match="split must be None, 'train' or 'test'; got 'dev'"):
         log.stacked("dev")
+
+
+@pytest.mark.parametrize(
+    ("column", "clicks"),
+    [
+        ("pos", ["0,2", "", "1"]),
+        ("clicked_positions1", ["1,3", "", "2"]),
+        ("clicked_docs", ["40,20", "", "20"]),
+        ("clicks", ["1,0,1", "0,0,0", "0,1,0"]),
+    ],
+)
+def test_other_peoples_tables_are_the_same_log(column, clicks, tmp_path):
+    """Columns of other names, in another order, with some in between; four ways to write clicks; no split."""
+    header = f"session\turls\tquery_region\t{column}"
+    lists = ["40,30,20", "10,20,30", "10,20,30"]
+    lines = [f"{i}\t{docs}\t7_0\t{clicked}" for i, (docs, clicked) in enumerate(zip(lists, clicks, strict=True))]
+    names = {"docs": "urls"} | ({"clicked_positions0": column} if column == "pos" else {})
+    log = load_sessions(write(tmp_path, "\n".join([header, *lines]) + "\n"), columns=names)
+    query, expected = log.queries["7_0"], load_sessions(write(tmp_path, TABLE)).queries["7_0"]
+    for field in ("documents", "rankings", "clicks", "base_ranking"):
+        np.testing.assert_array_equal(getattr(query, field), getattr(expected, field))
+    assert query.is_test is None
+
+
+def test_document_ids_may_be_text(tmp_path):
+    log = load_sessions(write(tmp_path, TABLE.replace("40,", "a.org,")), text_ids=True)
+    assert log.queries["7_0"].documents.tolist() == ["10", "20", "30", "a.org"]
+
+
+def test_a_validation_split_is_of_the_training_sessions(tmp_path):
+    lines = [f"{'test' if i % 4 == 0 else 'train'}\tq{i % 2}\t{i},{i + 1}\t0\t{0.5}" for i in range(800)]
+    header = TABLE.splitlines()[0] + "\tprobability"
+    log = load_sessions(write(tmp_path, "\n".join([header, *lines]) + "\n"))
+    split = log.validation(0.25, seed=1)
+    train, held = split.stacked("train"), split.stacked("test")
+    assert len(train.queries) + len(held.queries) == 600 and 100 < len(held.queries) < 200
+    assert len(held.probability) == len(held.queries)
+    for name, query in split.queries.items():
+        ids = query.documents[query.rankings[:, 0]]
+        assert (ids % 4 != 0).all() and list(split.queries) == list(log.queries), name
+    again, other = log.validation(0.25, seed=1), log.validation(0.25, seed=2)
+    assert (again.queries["q1"].is_test == split.queries["q1"].is_test).all()
+    assert (other.queries["q1"].is_test != split.queries["q1"].is_test).any()
+    assert len(load_yandex_log(write(tmp_path, RAW), list_size=3).validation(0.5).stacked().queries) == 5
+    with pytest.raises(ValueError, match=r"fraction must be in \(0, 1\); got 1.0"):
+        log.validation(1.0)
+
+
+LOGGED = """query_region\tdocs\tclicks\tprobability\tprefix
+q\t4,3\t0,1\t0.25\t0.5,0.25
+q\t3,4\t0,0\t0.5\t0.5,0.5
+r\t4,5\t1,0\t1\t1,1
+"""
+FEATURES = """query_region\tdoc\tbm25\tclicks
+q\t3\t0.5\t1
+q\t4\t1.5\t-2
+q\t99\t7\t7
+r\t5\t2\t0
+r\t4\t3e-1\t0
+"""
+LISTS = """query_region\tdocs\tprobability
+q\t3,4\t0.75
+r\t5,4\t1
+q\t4,3\t0.25
+other\t1,2\t0.5
+"""
+
+
+def test_a_log_has_the_probabilities_of_what_was_shown(tmp_path):
+    sessions = load_sessions(write(tmp_path, LOGGED)).stacked()
+    assert sessions.probability.tolist() == [0.25, 0.5, 1]
+    assert sessions.prefix.tolist() == [[0.5, 0.25], [0.5, 0.5], [1, 1]]
+    log = jr.off_policy.Log(sessions.rankings, sessions.clicks, sessions.queries, sessions.probability, sessions.prefix)
+    assert log.rankings.shape == (3, 2)
+
+
+def test_features_and_lists_are_those_of_the_logs_items(tmp_path):
+    log = load_sessions(write(tmp_path, LOGGED))
+    assert [query.documents.tolist() for query in log.queries.values()] == [[4, 3], [4, 5]]
+    queries = load_features(write(tmp_path, FEATURES, "features.tsv"), log)
+    np.testing.assert_allclose(queries.features, [[1.5, -2], [0.5, 1], [0.3, 0], [2, 0]], rtol=1e-6)
+    assert queries.starts.tolist() == [0, 2, 4]
+    lists = load_lists(write(tmp_path, LISTS, "lists.tsv"), log)
+    assert lists.rankings.tolist() == [[[1, 0], [0, 1]], [[1, 0], [1, 0]]]
+    assert lists.probabilities.tolist() == [[0.75, 0.25], [1, 0]]
+    target = jr.off_policy.Lists(*lists, items=2)
+    assert target.marginals is not None
+
+
+BAD_LOGS = {  # file, what is replaced by what, the message
+    "a click on an unseen position": (
+        "log",
+        ("4,5\t1,0", "4,5\t1,0,1"),
+        r"log\.tsv:4: clicks must be 0 or 1 for each of 2 documents; got '1,0,1'",
+    ),
+    "propensity 0 of a logged list": (
+        "log",
+        ("\t0.5\t0.5,0.5", "\t0\t0.5,0.5"),
+        r"log\.tsv:3: probability must be above 0 and at most 1, as the list was shown; got 0\.0",
+    ),
+    "propensity 0 of a prefix": ("log", ("0.5,0.25", "0.5,0"), r"log\.tsv:2: prefix must be above 0 and .*; got 0\.0"),
+    "a propensity above 1": ("log", ("\t0.25\t", "\t1.25\t"), r"log\.tsv:2: probability must be above 0 .*; got 1\.25"),
+    "a propensity that is no number": ("log", ("\t0.25\t", "\tnan\t"), r"log\.tsv:2: probability must be finite; got"),
+    "prefixes that rise": ("log", ("0.5,0.25", "0.2,0.25"), r"log\.tsv:2: prefix must not rise: .*; got '0\.2,0\.25'"),
+    "a prefix cut off": ("log", ("0.5,0.25", "0.5"), r"log\.tsv:2: prefix must have 2 values; got 1"),
+    "two columns of clicks": (
+        "log",
+        ("probability\tprefix", "probability\tclicked_docs"),
+        r"log\.tsv:1: the header must have one of clicked_positions0, .*; got",
+    ),
+    "a column twice": ("log", ("docs\tclicks", "docs\tdocs"), r"log\.tsv:1: .* each column once; got 'docs' twice"),
+    "a missing feature row": (
+        "features",
+        ("r\t4\t3e-1\t0\n", ""),
+        r"log\.tsv:4: document 4 of query r has no row of features in .*features\.tsv",
+    ),
+    "a feature row twice": ("features", ("q\t99", "q\t3"), r"features\.tsv:4: document 3 of query q has a row already"),
+    "a feature that is no number": ("features", ("1.5", "x"), r"features\.tsv:3: features must be numbers; got 'x,-2'"),
+    "probabilities that do not sum to 1": (
+        "lists",
+        ("4,3\t0.25", "4,3\t0.5"),
+        r"lists\.tsv:4: the probabilities of query q must sum to 1; got 1\.25",
+    ),
+    "a list of something else": (
+        "lists",
+        ("5,4\t1", "5,6\t1"),
+        r"lists\.tsv:3: document 6 of query r is not in .*log\.tsv",
+    ),
+    "no list of a query": ("lists", ("r\t5,4\t1\n", ""), r"lists\.tsv:4: no list of query r, which .*log\.tsv has"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD_LOGS)
+def test_a_bad_log_for_off_policy_evaluation_is_refused_with_file_and_line(bad, tmp_path):
+    damaged, (old, new), message = BAD_LOGS[bad]
+    files = {"log": LOGGED, "features": FEATURES, "lists": LISTS}
+    assert files[damaged].count(old) == 1
+    files[damaged] = files[damaged].replace(old, new)
+    paths = {name: write(tmp_path, content, f"{name}.tsv") for name, content in files.items()}
+    with pytest.raises(ValueError, match=message) as error:
+        log = load_sessions(paths["log"])
+        load_features(paths["features"], log)
+        load_lists(paths["lists"], log)
+    assert "\n" not in str(error.value)
 
 
 def test_of_lists_shown_equally_often_the_first_is_the_base_list(tmp_path):
@@ -202,7 +347,7 @@ def test_missing_empty_and_damaged_files_are_refused(load, tmp_path):
 
 def test_a_table_without_its_header_or_without_sessions_is_refused(tmp_path):
     header, first, *_ = TABLE.splitlines()
-    with pytest.raises(ValueError, match=r"log\.tsv:1: the header must be split query_region .*; got"):
+    with pytest.raises(ValueError, match=r"log\.tsv:1: the header must have a column query_region; got"):
         load_sessions(write(tmp_path, first + "\n"), list_size=3)
     with pytest.raises(ValueError, match=r"log\.tsv:1: no sessions in this file"):
         load_sessions(write(tmp_path, header + "\n"), list_size=3)

@@ -352,6 +352,8 @@ PARAMETERS = {
     "tau3": 0.4,
     "attraction": np.random.default_rng(1).uniform(0.05, 0.9, (LANES, ITEMS)),
     "examination": [1.0, 0.6, 0.9, 0.3, 0.2],
+    "trust": [0.4, 0.1, 0.3, 0.0, 0.2],
+    "relative_rate": np.linspace(0.1, 1.0, 25).reshape(5, 5) % 0.37 + 0.6,
     "termination": [0.9, 0.3, 0.5, 1.0, 0.1],
 }
 MODELS = jr.available("click_model")

@@ -41,6 +41,37 @@ def dynamic_bayesian(ranking, attraction, satisfaction, continuation):
     return _walk(ranking, attraction, after)
 
 
+def trust_bias(ranking, attraction, examination, trust):
+    """Agarwal et al., WWW 2019: what is examined and not attractive is clicked all the same where it is trusted."""
+
+    def look(position, item):
+        yield 1 - examination[position], False, False
+        yield examination[position] * attraction[item], True, True
+        yield examination[position] * (1 - attraction[item]) * trust[position], True, True
+        yield examination[position] * (1 - attraction[item]) * (1 - trust[position]), False, True
+
+    return _position_by_position(ranking, look)
+
+
+def rank_document_rate(ranking, attraction, relative_rate):
+    """Chuklin et al., 2015, Sec. 3.2: a rate for every document and rank, of which α is the largest by document."""
+
+    def look(position, item):
+        rate = relative_rate[item][position]
+        yield 1 - rate, False, False
+        yield rate * attraction[item], True, True
+        yield rate * (1 - attraction[item]), False, True
+
+    return _position_by_position(ranking, look)
+
+
+def _position_by_position(ranking, look):
+    """Independent positions: ``look(position, item)`` has the courses (probability, clicked, examined) of one."""
+    for courses in itertools.product(*(list(look(k, item)) for k, item in enumerate(ranking))):
+        chances, clicks, examined = zip(*courses, strict=True)
+        yield np.prod(chances), clicks, examined
+
+
 def click_chain(ranking, attraction, tau1, tau2, tau3):
     """Guo et al., WWW 2009: a clicked item is relevant with α; then continue with τ3, otherwise with τ2."""
 
