@@ -74,7 +74,7 @@ class NeuralPairwise:
     train_every: int = static(default=1, minimum=1)
     batch_size: int = static(default=32, minimum=1)
     window: int = static(default=1024, minimum=1)
-    ranker: Ranker = static(default=mlp(64))
+    ranker: Ranker = static(default=mlp(32))
     optimizer: Any = static(default=None)
 
     def rank(self, key: Key, state: State, query: Query) -> Array:

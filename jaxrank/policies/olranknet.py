@@ -22,7 +22,7 @@ released code (HCDM/OnlineLearningToRank). Where they leave a choice, or time an
   then takes 20 epochs of Adam over all pairs; its regulariser pulls θ to 0 instead of θ₀.
 - OLLambdaRank weights the loss of a pair by |ΔNDCG|: the change of NDCG if the two documents changed places in the
   order of the current scores. As released, NDCG is that of the examined documents of the list, clicks being the grades.
-- The released network has one layer of 100 units with ReLU; here it is any ranker, by default 64 units with tanh.
+- The released network has one layer of 100 units with ReLU; here it is any ranker, by default 32 units with tanh.
 - ``exploration`` and ``pairs`` are PairRank's options, with its defaults.
 """
 

@@ -19,7 +19,7 @@ and from OLRankNet's released code; that of P2NeurRank was not found. What is ch
   gradient step, the steps would average it away.
 - The networks differ in their initial parameters, and share the mini-batches.
 - N is 4 and ν is 0.1 by default. The learnt ranker, which probes look at, is the mean of the networks' scores.
-- When and on what the networks are trained is explained in ``_network``.
+- When and on what the networks are trained is explained in ``_network``. By default they have 32 units with tanh.
 """
 
 from typing import Any, NamedTuple

@@ -23,7 +23,7 @@ POLICIES = {
     "OLRankNet": jr.OLRankNet(**COMMON, alpha=0.1, exploration="random", gradient_steps=2),
     "OLRankNet, full": jr.OLRankNet(**COMMON, alpha=0.1, confidence="full", pairs="matched"),
     "OLLambdaRank": jr.OLLambdaRank(**COMMON, alpha=0.1, train_every=2, gradient_steps=3),
-    "P2NeurRank": jr.P2NeurRank(**COMMON, num_rankers=3, noise=0.5, exploration="random"),
+    "P2NeurRank": jr.P2NeurRank(**COMMON, num_rankers=3, noise=0.2, exploration="random"),
 }
 
 

@@ -1,6 +1,6 @@
 """Linear and neural rankers in a query stream: what a network gains, with the same algorithm on both sides.
 
-Not a figure of a paper. Each of PDGD, P2NeurRank and OLRankNet runs with a linear ranker and with a network of 64
+Not a figure of a paper. Each of PDGD, P2NeurRank and OLRankNet runs with a linear ranker and with a network of 32
 hidden units; PairRank, linear, and OLLambdaRank, neural, have no counterpart. Beside them stand rankers of both kinds
 that RankNet trained on the labels, which say whether there is anything for a network to gain on these data.
 
@@ -25,12 +25,22 @@ from jaxrank.output.report import Report
 from jaxrank.output.tables import markdown
 from jaxrank.policies import PDGD, NeuralPDGD, OLLambdaRank, OLRankNet, P2NeurRank, PairRank
 from jaxrank.studies.papers.figure import FigureRequest, Size, run
-from jaxrank.studies.papers.query_streams import USERS, Grids, by_user, ndcg_of, offline, read_queries, stream, tuned
+from jaxrank.studies.papers.query_streams import (
+    USERS,
+    Grids,
+    by_user,
+    ndcg_of,
+    offline,
+    read_queries,
+    stream,
+    tuned,
+    two_of_each,
+)
 
 if TYPE_CHECKING:
     import xarray
 
-RANKERS = {"linear": linear, "MLP": mlp(64)}
+RANKERS = {"linear": linear, "MLP": mlp(32)}
 PAIRED = ("PDGD", "P2NeurRank", "OLRankNet")  # run with both rankers
 _RATES = (0.01, 0.03, 0.1, 0.3)  # η
 _STRENGTHS = (1.0, 10.0, 100.0)  # λ of PairRank
@@ -42,12 +52,12 @@ _SEEDS = 10  # of the rankers that are trained on labels
 def _policies() -> dict[str, Policy]:
     return {
         "PDGD, linear": PDGD(),
-        "PDGD, MLP": NeuralPDGD(),
+        "PDGD, MLP": NeuralPDGD(ranker=RANKERS["MLP"]),
         "P2NeurRank, linear": P2NeurRank(ranker=linear),
-        "P2NeurRank, MLP": P2NeurRank(),
+        "P2NeurRank, MLP": P2NeurRank(ranker=RANKERS["MLP"]),
         "OLRankNet, linear": OLRankNet(ranker=linear),
-        "OLRankNet, MLP": OLRankNet(),
-        "OLLambdaRank, MLP": OLLambdaRank(),
+        "OLRankNet, MLP": OLRankNet(ranker=RANKERS["MLP"]),
+        "OLLambdaRank, MLP": OLLambdaRank(ranker=RANKERS["MLP"]),
         "PairRank, linear": PairRank(),
     }
 
@@ -62,10 +72,12 @@ def figure(request: FigureRequest) -> Report:
     grids: Grids = {
         label: {"regularization": _STRENGTHS} if label.startswith("PairRank") else {"learning_rate": _RATES}
         for label in policies
+        if request.num_seeds(label, size.num_seeds) > 0
     }
     labelled, chosen = _from_labels(queries, 2 if smoke else 30, smoke)
-    name, tries = "neural-rankers", 0 if smoke else 1
-    policies, more = tuned(queries, request, name, policies, grids, size.num_steps // 4, tries, num_folds=1)
+    name = "neural-rankers"
+    grids = two_of_each(grids) if smoke else grids
+    policies, more = tuned(queries, request, name, policies, grids, size.num_steps // 4, tries=0, num_folds=1)
     probes = {"ndcg@10": OfflineNDCG(queries.test)}
     options: dict[str, Any] = {"num_records": _RECORDS[request.scale], "metrics": ("cndcg",), "probes": probes}
     environment = stream(queries.train, request)

@@ -48,6 +48,7 @@ from jaxrank.studies.papers.query_streams import (
     read_queries,
     stream,
     tuned,
+    two_of_each,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +90,8 @@ def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         probes = {"blocks": BlockSizes(num_queries=8, top=queries.train.max_documents)}
     name = f"pairrank-{'fig6' if zoom else 'fig3'}-{request.stop_at}"
     policies = {label: POLICIES[label]() for label in POLICIES if label.startswith("PairRank_C") or not zoom}
-    policies, chosen = tuned(queries, request, name, policies, TUNED, size.num_steps // 4, tries, num_folds)
+    grids = two_of_each(TUNED) if request.scale == "smoke" else TUNED
+    policies, chosen = tuned(queries, request, name, policies, grids, size.num_steps // 4, tries, num_folds)
     if not zoom:  # both PairRanks have the same hyper-parameters
         policies["PairRank_R"] = dataclasses.replace(cast(Any, policies["PairRank_C"]), exploration="random")
     result = run(

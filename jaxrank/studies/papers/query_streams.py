@@ -92,7 +92,7 @@ def tuned(
       policies: by label.
       grids: what is tuned. A grid is widened while its edge is best.
       num_steps: of a run.
-      tries: by how many values a grid is widened at most; 0, at smoke scale, also cuts it to two values.
+      tries: by how many values a grid is widened at most.
       num_folds: without a validation split, on how many of five folds of the training queries a value is scored.
     """
     folds = [(stream(train, request), OfflineNDCG(held_out)) for train, held_out in folds_of(queries)[:num_folds]]
@@ -114,11 +114,16 @@ def tuned(
 
     for label, policy in policies.items():
         for field, grid in grids.get(label, {}).items():
-            value, tried = best_on_grid(partial(score, label, policy, field), grid if tries else grid[:2], tries)
+            value, tried = best_on_grid(partial(score, label, policy, field), grid, tries)
             policy = dataclasses.replace(policy, **{field: value})  # type: ignore[type-var]
             chosen.append(f"{label}: {field} {value:g} of {_shown(tried)}")
         found[label] = policy
     return found, chosen
+
+
+def two_of_each(grids: Grids) -> Grids:
+    """The first two values of every grid, for smoke tests."""
+    return {label: {field: grid[:2] for field, grid in fields.items()} for label, fields in grids.items()}
 
 
 def by_user(result: "xarray.Dataset", metric: str, digits: int) -> str:
