@@ -17,7 +17,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +143,14 @@ def compile_cell(cell: dict[str, Any], folder: str) -> None:
     policy, environment, seeds, metric = world(cell["policy"], cell["lanes"], cell["items"])
     request = Request(_STEPS, num_seeds=seeds, num_records=_RECORDS, metrics=(metric,), mesh=mesh)
     task = prepare(policy, environment, request)
-    started = time.perf_counter()
+    started = cpu_seconds()
     lowered = memory.lower_call(task, cell["way"])
-    middle = time.perf_counter()
+    middle = cpu_seconds()
     executable = lowered.compile()
     row: dict[str, Any] = {
         "chosen": str(task.way),
         "lower_seconds": round(middle - started, 1),
-        "compile_seconds": round(time.perf_counter() - middle, 1),
+        "compile_seconds": round(cpu_seconds() - middle, 1),
     }
     analysis = executable.memory_analysis()
     row["argument_bytes"] = analysis.argument_size_in_bytes
@@ -176,6 +175,11 @@ def compile_cell(cell: dict[str, Any], folder: str) -> None:
         for thunks in Path(folder).glob("*thunk_sequence_after_thunk_passes.txt"):
             row["waits"] = compiled.waits(thunks.read_text())
     print(json.dumps(row))
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it waited for: other programs on the machine do not count."""
+    return sum(os.times()[:4])
 
 
 def largest(loop: Any) -> Any:
@@ -286,7 +290,7 @@ _MEMORY = {
     "arguments MB": _value("argument_bytes", 1e6, 1),
     "temporary MB": _value("temporary_bytes", 1e6, 1),
     "waits": _value("waits"),
-    "compile s": lambda row: row.get("error") or f"{row['lower_seconds'] + row['compile_seconds']:.0f}",
+    "compile CPU s": lambda row: row.get("error") or f"{row['lower_seconds'] + row['compile_seconds']:.0f}",
 }
 _KERNEL_COLUMNS = {
     **_COMMON,

@@ -43,3 +43,39 @@ def scan_sizes(eqn: Any) -> tuple[int, int]:
 
     num_carry = len(eqn.outvars) - sequences(eqn.outvars, body.outvars)
     return len(eqn.invars) - num_carry - sequences(eqn.invars, body.invars), num_carry
+
+
+def by_demand(closed: Any) -> Any:
+    """The jaxpr with every equation right before the first one that needs it, seen from the last result; others left out.
+
+    So few values wait at any time, and those that do fit into the registers of a kernel. Equations with effects stay in
+    their order.
+    """
+    jaxpr = opened(closed)
+    before: dict[int, list[Any]] = {}  # by identity of an equation: those that it needs
+    makers: dict[Any, Any] = {}
+    effect: list[Any] = []  # the latest equation with effects
+    for eqn in jaxpr.eqns:
+        variables = [var for var in eqn.invars if not isinstance(var, Literal)]
+        before[id(eqn)] = [*(effect if eqn.effects else ()), *(makers[var] for var in variables if var in makers)]
+        makers.update(dict.fromkeys(eqn.outvars, eqn))
+        effect = [eqn] if eqn.effects else effect
+    results = [makers[var] for var in jaxpr.outvars if not isinstance(var, Literal) and var in makers]
+    stack, started, order = [*effect, *results], set(), {}  # the last one is taken first
+    while stack:
+        eqn = stack[-1]
+        if id(eqn) in started:
+            stack.pop()
+            order[id(eqn)] = eqn
+        else:
+            started.add(id(eqn))
+            stack += [one for one in reversed(before[id(eqn)]) if id(one) not in started]
+    eqns = [eqn.replace(params={name: _inner_by_demand(x) for name, x in eqn.params.items()}) for eqn in order.values()]
+    ordered = jaxpr.replace(eqns=eqns)
+    return ordered if jaxpr is closed else closed.replace(jaxpr=ordered)
+
+
+def _inner_by_demand(parameter: Any) -> Any:
+    if isinstance(parameter, tuple):
+        return tuple(map(_inner_by_demand, parameter))
+    return by_demand(parameter) if hasattr(opened(parameter), "eqns") else parameter

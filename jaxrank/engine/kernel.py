@@ -18,12 +18,14 @@ import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
+from jax.extend.core import jaxpr_as_fun
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
 from jaxrank.engine.entries import MOST_ENTRIES, Entries, KeptEntries, TouchedError, is_entries
 from jaxrank.engine.entry_loop import advance_lane, end_interval, vectors
 from jaxrank.engine.entrywise import NotEntrywiseError, entry_by_entry
+from jaxrank.engine.jaxprs import by_demand
 from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of
 
 BLOCK = 128  # lanes of one program: a vector of Triton's must have a power of two of them
@@ -165,7 +167,13 @@ def run_kernel(
         def step(t: Array, carry: Any) -> Any:
             state, sums = carry
             advance = of_entries(partial(advance_lane, metrics, prng))
-            return vectors(advance(lane._replace(state=state, sums=sums), t), block)
+
+            def flat(t: Array, state: Any, sums: Any) -> Any:
+                return vectors(advance(lane._replace(state=state, sums=sums), t), block)
+
+            code, result = jax.make_jaxpr(flat, return_shape=True)(t, state, sums)
+            results = jaxpr_as_fun(by_demand(code))(*jax.tree.leaves((t, state, sums)))
+            return jax.tree.unflatten(jax.tree.structure(result), results)
 
         def interval(i: Array, carry: Any) -> Any:
             start, stop, whole = (intervals_ref[i, column] for column in range(3))
