@@ -85,12 +85,14 @@ def kl_upper(p: Array, level: Array) -> Array:
     above, below = jnp.maximum(p, 1e-12), jnp.maximum(1 - p, 1e-7)
     a = level * (1 - p)
     d = jnp.minimum(a + jnp.sqrt(a * (a + 2 * p)), near_one - p)  # log1p of d keeps the digits that log q would lose
-    for _ in range(_NEWTON_STEPS):
+
+    def newton(_: Array, d: Array) -> Array:
         d = jnp.clip(d, 0, below * (1 - 6e-8))
         excess = -p * jnp.log1p(d / above) - (1 - p) * jnp.log1p(-d / below) - level
         slope = d / ((above + d) * (below - d))
-        d = d - jnp.where(slope > 0, excess / jnp.maximum(slope, 1e-12), 0)
-    return p + jnp.clip(d, 0, 1 - p)
+        return d - jnp.where(slope > 0, excess / jnp.maximum(slope, 1e-12), 0)
+
+    return p + jnp.clip(jax.lax.fori_loop(0, _NEWTON_STEPS, newton, d), 0, 1 - p)
 
 
 def kl_lower(p: Array, level: Array) -> Array:

@@ -18,6 +18,7 @@ integers are exactly, and floats to rounding, those of ``jax.vmap``.
 
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import jax
@@ -48,7 +49,9 @@ from jaxrank.engine.entries import (
 from jaxrank.engine.entry_rules import IDENTITY, IN_MEMORY, RULES, elementwise
 from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, scan_sizes
 
-_WRITTEN_OUT = 4096  # entries that a loop of known length may make, over all its rounds, to be written out
+# Entries that a loop of known length may make, over all its rounds, to be written out. In a kernel's rare branch, code
+# that stays short compiles faster: BatchRank's kernel in 39 s instead of 66.
+_WRITTEN_OUT, _WRITTEN_OUT_RARELY = 4096, 256
 
 
 class NotEntrywiseError(ValueError):
@@ -100,6 +103,7 @@ class _Evaluation:
 
     def __init__(self, num_lanes: int, whole_arrays: Counter[str] | None, in_place: bool) -> None:
         self.num_lanes, self.whole_arrays, self.in_place = num_lanes, whole_arrays, in_place
+        self.written_out = _WRITTEN_OUT
 
     def of(self, closed: Any, operands: list[Entries], rare: bool = False) -> list[Entries]:
         """The results of a jaxpr; if it is ``rare``, its conditional is a rare one."""
@@ -122,11 +126,18 @@ class _Evaluation:
             values.update(zip(eqn.outvars, results, strict=True))
         return [read(var) for var in jaxpr.outvars]
 
+    def _rarely(self) -> "_Evaluation":
+        """The evaluation of a rare branch."""
+        evaluation = copy(self)
+        evaluation.written_out = _WRITTEN_OUT if self.in_place else _WRITTEN_OUT_RARELY
+        return evaluation
+
     def _equation(self, eqn: Any, operands: list[Entries], avals: list[Any]) -> list[Entries]:
         name = eqn.primitive.name
         if name in CALLS:
             rare = eqn.params.get("name") == RARELY
-            return self.of(eqn.params[CALLS[name]], operands, rare)
+            evaluation = self._rarely() if rare else self
+            return evaluation.of(eqn.params[CALLS[name]], operands, rare)
         if name in IDENTITY:
             return operands
         if name == "cond":
@@ -304,7 +315,7 @@ class _Evaluation:
 
         if length == 0:
             return [*carry, *(Entries(var.aval.shape, var.aval.dtype, []) for var in eqn.outvars[num_carry:])]
-        if length * _num_entries(params["jaxpr"]) <= _WRITTEN_OUT:
+        if length * _num_entries(params["jaxpr"]) <= self.written_out:
             made: list[Any] = [None] * length
             for i in reversed(range(length)) if params["reverse"] else range(length):
                 carry, made[i] = body(carry, [x.take(x.places()[i]) for x in sequences])

@@ -32,7 +32,7 @@ from jaxrank.core.types import Array, Key, Query
 
 class PositionBasedState(NamedTuple):
     shown: Array  # int32[K, L], N_{k,l} of item k at position l in row l
-    clicks: Array  # int32[K, L], S_{k,l} likewise
+    clicks: Array  # int32[K, L], S_{k,l} likewise; of PBM-UCB int32[L], S_k
 
 
 @pytree
@@ -60,10 +60,12 @@ class _PositionBased:
     ) -> PositionBasedState:
         shown = ranking[:, None] == jnp.arange(query.num_items)[None, :]
         clicked = shown & clicks[:, None]
+        if state.clicks.ndim == 1:
+            clicked = jnp.any(clicked, axis=0)
         return PositionBasedState(state.shown + shown, state.clicks + clicked)
 
     def statistics(self, state: PositionBasedState) -> dict[str, Array]:
-        """The paper's N_{k,l} and S_{k,l}, by position and item, for probes and tests."""
+        """The paper's N_{k,l} and S_{k,l}, by position and item, for probes and tests; of PBM-UCB, S_k."""
         return {"N": state.shown, "S": state.clicks}
 
     def _chi(self, query: Query) -> Array:
@@ -100,6 +102,10 @@ class PBMUCB(_Optimistic):
     Reference: Lagrée, Vernade, Cappé: Multiple-play bandits in the position-based model. NIPS 2016.
     """
 
+    def init(self, key: Key, query: Query) -> PositionBasedState:
+        state = super().init(key, query)
+        return state._replace(clicks=state.clicks[0])  # it needs no more than their sums over positions
+
     def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
         K, L = state.shown.shape
         words = jax.random.bits(key, (L,), jnp.uint32)
@@ -109,7 +115,7 @@ class PBMUCB(_Optimistic):
         """float[L]: U_k(t)."""
         N, examined = jnp.sum(state.shown, axis=0), _examined(state, chi)
         some = jnp.where(examined > 0, examined, 1)
-        return _estimate(state, chi) + jnp.sqrt(N / some) * jnp.sqrt(self._delta(step) / (2 * some))
+        return _estimate(state.clicks, examined) + jnp.sqrt(N / some) * jnp.sqrt(self._delta(step) / (2 * some))
 
 
 @pytree
@@ -136,7 +142,7 @@ class PBMPIE(_Optimistic):
     def _best(self, key: Key, state: PositionBasedState, chi: Array, step: Array) -> Array:
         K, L = state.shown.shape
         words = jax.random.bits(key, (L + 1,), jnp.uint32)  # for ties, and one for the explorer
-        estimate = _estimate(state, chi)
+        estimate = _estimate(jnp.sum(state.clicks, axis=0), _examined(state, chi))
         leaders = top_items(estimate, K, words[:L])
         if K == L:  # every item is a leader
             return leaders
@@ -179,10 +185,9 @@ def _examined(state: PositionBasedState, chi: Array) -> Array:
     return ordered_sum(state.shown * chi[:, None])
 
 
-def _estimate(state: PositionBasedState, chi: Array) -> Array:
+def _estimate(clicks: Array, examined: Array) -> Array:
     """float[L]: S_k/Ñ_k; infinite if the item was never examined."""
-    examined = _examined(state, chi)
-    return jnp.where(examined > 0, jnp.sum(state.clicks, axis=0) / jnp.where(examined > 0, examined, 1), jnp.inf)
+    return jnp.where(examined > 0, clicks / jnp.where(examined > 0, examined, 1), jnp.inf)
 
 
 def _examination_rank(chi: Array) -> Array:
