@@ -293,19 +293,23 @@ def _effects(last: "xarray.DataArray", digits: int) -> str:
     return "The effect of each released choice, over the other two (95 % intervals over seeds):\n\n" + "\n".join(lines)
 
 
+_STRENGTHS: dict[str, tuple[float, ...]] = {  # λ by loss: a mean over pairs is smaller than their sum
+    "sum": (1.0, 10.0, 100.0, 1_000.0, 10_000.0),
+    "mean": (0.001, 0.01, 0.1, 1.0, 10.0),
+}
+
+
 def tuning(request: FigureRequest) -> Report:
     """Not a figure of the paper: PairRank's loss, λ and α scored on validation queries; its defaults come from here."""
     import xarray
 
     size = _SIZES[request.scale]
     train, held_out = folds_of(read_queries(request, size.num_queries))[0]
-    regularizations, alphas = TUNED["PairRank_C"].values()
-    if request.scale == "smoke":
-        regularizations = (10.0,)
     options: dict[str, Any] = {"num_records": 8, "metrics": ("cndcg",), "probes": {"ndcg@10": OfflineNDCG(held_out)}}
     runs = []
-    for loss in ("sum", "mean"):
-        grid = np.array([(one / (100 if loss == "mean" else 1), other) for one in regularizations for other in alphas])
+    for loss, strengths in _STRENGTHS.items():
+        some = strengths[:1] if request.scale == "smoke" else strengths
+        grid = np.array([(strength, alpha) for strength in some for alpha in (0.01, 0.1, 1.0)])
         policy = PairRank(loss=loss, regularization=grid[:, 0], alpha=grid[:, 1])
         name, environment = f"pairrank-tuning/{loss}", stream(train, request)
         one = run(request, name, {"PairRank": policy}, environment, size.num_steps // 4, 2, **options)
@@ -327,5 +331,5 @@ def tuning(request: FigureRequest) -> Report:
         scores = (("ndcg@10", 4), ("cndcg", 1))
         rows.append([str(name), *(plus_minus(*mean_and_error(last[m].sel(policy=name)), d) for m, d in scores)])
     header = [f"PairRank, {int(result['step'][-1]):,} steps", "ndcg@10 on validation queries", "cndcg online"]
-    told = "Means over the three users; ± is the standard error over seeds. The mean loss has a λ of its own size."
+    told = "Means over the three users; ± is the standard error over seeds."
     return Report(result, figure, f"{markdown(header, rows)}\n\n{told}")
