@@ -16,6 +16,7 @@ integers are exactly, and floats to rounding, those of ``jax.vmap``.
 - What cannot be taken apart is evaluated by vmap on whole arrays, but only for a caller who counts it.
 """
 
+import math
 from collections import Counter
 from collections.abc import Callable
 from copy import copy
@@ -52,6 +53,8 @@ from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, scan_sizes
 # Entries that a loop of known length may make, over all its rounds, to be written out. In a kernel's rare branch, code
 # that stays short compiles faster: BatchRank's kernel in 39 s instead of 66.
 _WRITTEN_OUT, _WRITTEN_OUT_RARELY = 4096, 256
+_OF_A_WORD = 50  # operations for a random word
+_READ = 32  # the most operations that a look-up is counted as: larger arrays may be kept in memory
 
 
 class NotEntrywiseError(ValueError):
@@ -315,7 +318,7 @@ class _Evaluation:
 
         if length == 0:
             return [*carry, *(Entries(var.aval.shape, var.aval.dtype, []) for var in eqn.outvars[num_carry:])]
-        if length * _num_entries(params["jaxpr"]) <= self.written_out:
+        if length * num_operations(params["jaxpr"]) <= self.written_out:
             made: list[Any] = [None] * length
             for i in reversed(range(length)) if params["reverse"] else range(length):
                 carry, made[i] = body(carry, [x.take(x.places()[i]) for x in sequences])
@@ -389,16 +392,36 @@ def _passed_through(branch: Any) -> list[int] | None:
     return None if None in found or len(set(found)) < len(found) else found  # type: ignore[return-value]
 
 
-def _num_entries(closed: Any) -> int:
-    """About as many entries as an evaluation makes."""
+def num_operations(closed: Any) -> int:
+    """About as many operations on vectors as an evaluation makes."""
     total = 0
     for eqn in opened(closed).eqns:
-        name = eqn.primitive.name
+        name, params = eqn.primitive.name, eqn.params
+        made, given = _size(eqn.outvars), _size(eqn.invars[:1])
         if name in CALLS:
-            total += _num_entries(eqn.params[CALLS[name]])
-        elif name in RULES and RULES[name] is elementwise:
-            total += sum(int(np.prod(var.aval.shape, dtype=int)) for var in eqn.outvars)
+            total += num_operations(params[CALLS[name]])
+        elif name == "cond":
+            total += sum(map(num_operations, params["branches"]))
+        elif name == "while":
+            total += num_operations(params["cond_jaxpr"]) + num_operations(params["body_jaxpr"])
+        elif name == "scan":
+            each = num_operations(params["jaxpr"])
+            total += params["length"] * each if params["length"] * each <= _WRITTEN_OUT else each
+        elif name == "random_bits":
+            total += _OF_A_WORD * made
+        elif name == "sort":
+            total += 2 * made * eqn.invars[0].aval.shape[params["dimension"]]
+        elif name in ("gather", "dynamic_slice"):
+            total += made * min(given, _READ)
+        elif name.startswith("scatter") or name == "dynamic_update_slice":
+            total += min(given, _READ) * _size(eqn.invars[-1:])
+        elif name in RULES:
+            total += made if RULES[name] is elementwise else given if name.startswith(("reduce", "arg", "cum")) else 0
     return total
+
+
+def _size(variables: Any) -> int:
+    return sum(math.prod(var.aval.shape) for var in variables)
 
 
 def _selected(flag: Entry, yes: list[Entries], no: list[Entries]) -> list[Entries]:

@@ -1,5 +1,6 @@
-"""What the evaluations of jaxprs share (``entrywise.py``, ``layout.py``): how JAX writes calls, loops and equations."""
+"""What the evaluations of jaxprs share: how JAX writes calls, loops and equations, and the order of the latter."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from jax.extend.core import Literal
@@ -20,6 +21,16 @@ CALLS = {  # primitives that call a jaxpr, and the parameter that holds it
 def opened(closed: Any) -> Any:
     """The jaxpr of a closed one; what JAX has in an equation is closed or not, depending on the version."""
     return getattr(closed, "jaxpr", closed)
+
+
+def primitives(closed: Any) -> Iterator[str]:
+    """The names of the primitives in a jaxpr and in those that it holds."""
+    for eqn in opened(closed).eqns:
+        yield eqn.primitive.name
+        for parameter in eqn.params.values():
+            for inner in parameter if isinstance(parameter, list | tuple) else (parameter,):
+                if hasattr(opened(inner), "eqns"):
+                    yield from primitives(inner)
 
 
 def needed_equations(jaxpr: Any) -> list[Any]:

@@ -18,7 +18,7 @@ and these stay in the fastest cache from one fusion to the next.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from jax.lax import GatherScatterMode
 
 from jaxrank.core.batching import lanes_minor
 from jaxrank.core.types import Array
-from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, scan_sizes
+from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, primitives, scan_sizes
 
 _SHORT = 32  # entries of an axis, and rounds of a loop, that are written out
 _WRITTEN_OUT = 2048  # equations that a loop may become
@@ -166,16 +166,6 @@ def as_one_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.unflatten(jax.tree.structure(result), results)
 
     return call
-
-
-def primitives(closed: Any) -> Iterator[str]:
-    """The names of the primitives in a jaxpr and in those that it holds."""
-    for eqn in opened(closed).eqns:
-        yield eqn.primitive.name
-        for parameter in eqn.params.values():
-            for inner in parameter if isinstance(parameter, list | tuple) else (parameter,):
-                if hasattr(opened(inner), "eqns"):
-                    yield from primitives(inner)
 
 
 @custom_vmap

@@ -15,13 +15,20 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
 from jaxrank.engine.entries import MOST_ENTRIES
+from jaxrank.engine.jaxprs import primitives
 from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of, run_intervals
 
 _OLDEST_GPU = 8.0  # the compute capability that Triton needs
+_MOST_OPERATIONS = 40_000  # of a step that is taken apart: beyond, compiling it takes minutes
+# Elementwise primitives that Pallas does not lower by Triton.
+_UNKNOWN_TO_TRITON = frozenset(
+    {"copy", "copy_p", "digamma", "erf", "erfc", "lgamma", "log2", "mulhi", "reduce_precision", "round", "threefry2x32"}
+)
 # The parts of a program that XLA puts into CUDA graphs. With loops and conditionals among them, a whole call is one
 # graph, and the host never waits inside of it; by default, XLA copies every loop's condition to the host.
 _GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
@@ -55,16 +62,17 @@ def choose(
     platform = platform_of(mesh)
     if asked is None and platform == "cpu":
         return Way("loop", "the fastest on a CPU")
+    on_arrays = _on_arrays(lanes, probes, metrics, prng)
     reason = "as asked for"
     if asked != "entries":
-        reason = _on_arrays(lanes, probes, metrics, prng)
+        reason = on_arrays
         if asked is None or platform == "gpu":  # on others, a kernel that is asked for is interpreted
-            reason = _of_device(mesh) or reason
+            reason = _of_device(mesh) or reason or _not_in_triton(lanes, metrics, prng)
         if not reason:
             return Way("kernel")
         if asked == "kernel":
             raise ValueError(f"way must be 'loop' or left out where a kernel cannot be had; got 'kernel', but {reason}")
-    obstacle = _too_many(lanes) or _on_arrays(lanes, probes, metrics, prng)
+    obstacle = _too_many(lanes) or on_arrays
     if not obstacle:
         return Way("entries", reason)
     if asked == "entries":
@@ -98,9 +106,11 @@ def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], p
         return "probes see whole arrays"
     if any(leaf.dtype.itemsize != 4 and leaf.dtype != bool for leaf in jax.tree.leaves(lanes)):
         return "only numbers of 32 bits and booleans are taken apart"
-    from jaxrank.engine.entrywise import NotEntrywiseError
+    from jaxrank.engine.entrywise import NotEntrywiseError, num_operations
     from jaxrank.engine.kernel import kept_in_memory
 
+    if (operations := num_operations(_step(lanes, metrics, prng))) > _MOST_OPERATIONS:
+        return f"entry by entry, a step has about {operations:,} operations, and at most {_MOST_OPERATIONS:,} are taken"
     try:
         kept_in_memory(lanes, metrics=metrics, prng=prng)
     except NotEntrywiseError as error:
@@ -108,10 +118,32 @@ def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], p
     return ""
 
 
+def _not_in_triton(lanes: Lanes, metrics: tuple[str, ...], prng: str) -> str:
+    """Why Triton cannot compile a step of these lanes; empty if it can."""
+    unknown = sorted(_UNKNOWN_TO_TRITON & {*primitives(_step(lanes, metrics, prng))})
+    return f"Pallas' Triton backend has no {unknown[0]!r}" if unknown else ""
+
+
+def _step(lanes: Lanes, metrics: tuple[str, ...], prng: str) -> Any:
+    """The jaxpr of a step of one lane."""
+    from jaxrank.engine.entry_loop import advance_lane
+
+    return jax.make_jaxpr(partial(advance_lane, metrics, prng))(_one_lane(lanes), jnp.int32(1))
+
+
 def num_entries(lanes: Lanes) -> int:
     """The numbers that one lane consists of, with the parameters that it shares with the others."""
-    pairs = zip(jax.tree.leaves(lanes), lane_axes(lanes), strict=True)
-    return sum(math.prod(leaf.shape if axis is None else leaf.shape[1:]) for leaf, axis in pairs)
+    return sum(math.prod(leaf.shape) for leaf in jax.tree.leaves(_one_lane(lanes)))
+
+
+def _one_lane(lanes: Lanes) -> Lanes:
+    """The shapes of one of them."""
+    leaves, structure = jax.tree.flatten(lanes)
+    shapes = [
+        leaf.shape if axis is None else leaf.shape[1:] for leaf, axis in zip(leaves, lane_axes(lanes), strict=True)
+    ]
+    one = [jax.ShapeDtypeStruct(shape, leaf.dtype) for shape, leaf in zip(shapes, leaves, strict=True)]
+    return jax.tree.unflatten(structure, one)
 
 
 def call(lanes: Lanes, intervals: Array, probes: dict[str, Any], *, mesh: Mesh, **options: Any) -> Any:

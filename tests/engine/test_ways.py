@@ -20,6 +20,7 @@ from worlds import click_model, topic_bandit, worst_first
 import jaxrank as jr
 from jaxrank.core.batching import lanes_minor, layouts
 from jaxrank.engine import devices, lanes, memory, ways
+from jaxrank.engine.entry_rules import ELEMENTWISE
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
 
@@ -80,7 +81,15 @@ def test_what_cannot_be_taken_apart_runs_as_a_loop_over_arrays_and_says_why():
     assert chosen(GPU, jr.BubbleRank(), items).name == "kernel" and chosen(TPU, jr.BubbleRank(), items).name == "loop"
     examination = np.linspace(1, 0.5, 3)
     assert "'scan'" in chosen(GPU, jr.PBMTS(examination=examination)).reason
+    items = jr.ClickBandit(click_model("cm", 20, seed=0, num_queries=2), list_size=10)
+    assert "operations" in chosen(GPU, jr.BatchRank(), items).reason  # its kernel would take minutes to compile
     assert chosen(GPU, jr.CascadeLinUCB(), topic_bandit(num_items=30, num_users=2)).name == "loop"
+
+
+def test_what_triton_does_not_have_runs_as_a_loop_over_entries():
+    assert chosen(GPU, jr.PBMHB()) == ways.Way("entries", "Pallas' Triton backend has no 'erf'")
+    rules = importlib.import_module("jax._src.pallas.triton.lowering").triton_lowering_rules  # private: only for tests
+    assert {*ELEMENTWISE} - {primitive.name for primitive in rules} <= ways._UNKNOWN_TO_TRITON
 
 
 def test_a_way_that_cannot_be_taken_is_refused():
