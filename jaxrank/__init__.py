@@ -32,7 +32,7 @@ from jaxrank.engine.estimation import Estimate, estimate
 from jaxrank.engine.loop import Interrupted
 from jaxrank.engine.simulation import compare, simulate
 from jaxrank.environments import *  # noqa: F403
-from jaxrank.learning import counterfactual, losses, off_policy, probes, rankers, relax
+from jaxrank.learning import counterfactual, losses, off_policy, probes, rankers, relax, unbiased
 from jaxrank.learning.off_policy import evaluate
 from jaxrank.learning.training import offline_ranknet, train
 from jaxrank.output.plotting import plot_curves
@@ -99,6 +99,7 @@ __all__ = [
     "top_items",
     "train",
     "tune",
+    "unbiased",
 ]
 __all__ += environments.__all__
 __all__ += policies.__all__

@@ -10,7 +10,7 @@ position: they are all that matters here, and their size does not depend on the 
 """
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -54,6 +54,57 @@ def count_sessions(queries: "QuerySet", owner: Any, rankings: Any, clicks: Any) 
     return ClickCounts(shown, clicked)
 
 
+class LoggedLists(NamedTuple):
+    """Sessions: what was shown, as rows of a ``QuerySet``, and what was clicked."""
+
+    rows: Array  # int32[sessions, K], the documents shown, top first
+    shown: Array  # bool[sessions, K], false below the end of a shorter list
+    clicks: Array  # bool[sessions, K]
+
+    def counts(self, num_documents: int) -> ClickCounts:
+        """How often each document was shown and clicked at each position."""
+        zeros = jnp.zeros((num_documents, self.rows.shape[1]), jnp.int32)
+        return self.added_to(ClickCounts(zeros, zeros))
+
+    def added_to(self, counts: ClickCounts) -> ClickCounts:
+        place = jnp.broadcast_to(jnp.arange(self.rows.shape[1]), self.rows.shape)
+        clicked = (self.clicks & self.shown).astype(jnp.int32)
+        return ClickCounts(
+            counts.shown.at[self.rows, place].add(self.shown.astype(jnp.int32)),
+            counts.clicked.at[self.rows, place].add(clicked),
+        )
+
+
+@partial(jax.jit, static_argnames=("num_sessions", "list_size"))
+def log_lists(
+    key: Key,
+    queries: "QuerySet",
+    click_model: Any,
+    labels: Array,
+    scores: Array,
+    *,
+    num_sessions: int,
+    list_size: int = 10,
+) -> LoggedLists:
+    """A simulated log, session by session. Arguments as in ``log_clicks``, which keeps only counts."""
+    num_sessions = integer("num_sessions", num_sessions)
+    K = min(integer("list_size", list_size), queries.max_documents)
+    session = partial(_session, queries=queries, click_model=click_model, labels=labels, scores=scores, list_size=K)
+    return jax.lax.map(session, jax.random.split(key, num_sessions), batch_size=min(_SESSIONS_AT_ONCE, num_sessions))
+
+
+def _session(
+    key: Key, queries: "QuerySet", click_model: Any, labels: Array, scores: Array, list_size: int
+) -> LoggedLists:
+    """One session: a query at random, a list of it, and the clicks on this list."""
+    query_key, list_key, click_key = jax.random.split(key, 3)
+    index = jax.random.randint(query_key, (), 0, queries.num_queries, jnp.int32)
+    rows, where = queries.rows(index)
+    ranking = plackett_luce(list_key, scores[rows], list_size=list_size, where=where)
+    clicks = with_labels(click_model, labels[rows], where).sample(click_key, ranking)
+    return LoggedLists(rows[ranking], where[ranking], clicks)
+
+
 @partial(jax.jit, static_argnames=("num_sessions", "list_size"))
 def log_clicks(
     key: Key,
@@ -79,19 +130,11 @@ def log_clicks(
     num_sessions = integer("num_sessions", num_sessions)
     K = min(integer("list_size", list_size), queries.max_documents)
 
-    def session(key: Key) -> tuple[Array, Array, Array]:
-        query_key, list_key, click_key = jax.random.split(key, 3)
-        index = jax.random.randint(query_key, (), 0, queries.num_queries, jnp.int32)
-        rows, where = queries.rows(index)
-        ranking = plackett_luce(list_key, scores[rows], list_size=K, where=where)
-        clicks = with_labels(click_model, labels[rows], where).sample(click_key, ranking)
-        return rows[ranking], where[ranking], clicks
+    session = partial(_session, queries=queries, click_model=click_model, labels=labels, scores=scores, list_size=K)
 
     def add(counts: ClickCounts, key: Key) -> tuple[ClickCounts, None]:
-        rows, there, clicks = jax.vmap(session)(jax.random.split(key, _SESSIONS_AT_ONCE))
-        place = jnp.broadcast_to(jnp.arange(K), rows.shape)
-        shown = counts.shown.at[rows, place].add(there.astype(jnp.int32))
-        return ClickCounts(shown, counts.clicked.at[rows, place].add((clicks & there).astype(jnp.int32))), None
+        lists = jax.vmap(session)(jax.random.split(key, _SESSIONS_AT_ONCE))
+        return lists.added_to(counts), None
 
     zeros = jnp.zeros((queries.features.shape[0], K), jnp.int32)
     keys = jax.random.split(key, -(-num_sessions // _SESSIONS_AT_ONCE))
@@ -107,14 +150,25 @@ def fit_examination(counts: ClickCounts, *, shuffled: bool = False, num_iteratio
     if shuffled:
         rate = np.asarray(counts.clicked).sum(axis=0) / np.maximum(np.asarray(counts.shown).sum(axis=0), 1)
         return jnp.asarray(rate / max(rate[0], 1e-30), float)
-    shown, clicked = np.asarray(counts.shown), np.asarray(counts.clicked)
-    document, place = np.nonzero(shown)
-    log = _em.PlaceCounts(
-        *(jnp.asarray(i, jnp.int32) for i in (document, place)),
-        *(jnp.asarray(n[document, place], float) for n in (shown, clicked)),
-    )
-    start, held = _em.PlaceParameters.start(log, *shown.shape)
+    return fitted_examination(counts, num_iterations)
+
+
+def fitted_examination(counts: ClickCounts, num_iterations: int = 1000) -> Array:
+    """float[K]: ``fit_examination`` as a pure function of arrays, to be mapped over logs."""
+    log = place_counts(counts)
+    start, held = _em.PlaceParameters.start(log, *counts.shown.shape)
     return _em.repeat(_em.expect_places, num_iterations, start, held, log)[0].examination
+
+
+def place_counts(counts: ClickCounts) -> _em.PlaceCounts:
+    """The counts as EM takes them: every document in every place."""
+    documents, K = counts.shown.shape
+    return _em.PlaceCounts(
+        jnp.repeat(jnp.arange(documents, dtype=jnp.int32), K),
+        jnp.tile(jnp.arange(K, dtype=jnp.int32), documents),
+        counts.shown.reshape(-1).astype(float),
+        counts.clicked.reshape(-1).astype(float),
+    )
 
 
 def relevance(counts: ClickCounts, examination: Any = None, *, noise: float = 0.0, smallest: float = 1e-3) -> Array:

@@ -20,9 +20,14 @@ from jaxrank.learning.relax import expected_reward, sinkhorn_sort
 Loss = Callable[[Array, Array, Array | None, Key | None], Array]
 
 
+def pairwise_logistic_matrix(scores: Array, preferred: Array) -> Array:
+    """float[n, n]: −log σ(f_k − f_l) at the ``preferred`` pairs (k, l), bool[n, n], and 0 at the others."""
+    return jnp.where(preferred, jax.nn.softplus(scores[None, :] - scores[:, None]), 0)
+
+
 def pairwise_logistic(scores: Array, preferred: Array) -> Array:
     """float[]: Σ −log σ(f_k − f_l) over the ``preferred`` pairs (k, l), bool[n, n]."""
-    return jnp.sum(jnp.where(preferred, jax.nn.softplus(scores[None, :] - scores[:, None]), 0))
+    return jnp.sum(pairwise_logistic_matrix(scores, preferred))
 
 
 def ranknet(scores: Array, labels: Array, where: Array | None = None, key: Key | None = None) -> Array:

@@ -39,11 +39,15 @@ class OfflineNDCG:
         return {"ideal_dcg": self._by_query(lambda index: self._dcg(index, self._grades(index).astype(float)))}
 
     def __call__(self, policy: Any, state: Any, environment: Any) -> Array:
-        scores = policy.score(state, self.queries.features)  # all documents in one product
+        ndcg = self.of_scores(policy.score(state, self.queries.features))  # all documents in one product
+        relevant = ~jnp.isnan(ndcg)
+        return jnp.sum(jnp.where(relevant, ndcg, 0)) / jnp.maximum(jnp.sum(relevant), 1)
+
+    def of_scores(self, scores: Array) -> Array:
+        """float[queries]: NDCG of the scores [documents]; NaN for a query without a relevant document."""
         found = self._by_query(lambda index: self._dcg(index, scores[self.queries.rows(index)[0]]))
         relevant = self.ideal_dcg > 0
-        ndcg = jnp.where(relevant, found / jnp.where(relevant, self.ideal_dcg, 1), 0)
-        return jnp.sum(ndcg) / jnp.maximum(jnp.sum(relevant), 1)
+        return jnp.where(relevant, found / jnp.where(relevant, self.ideal_dcg, 1), jnp.nan)
 
     def _by_query(self, function: Any) -> Array:
         # A few queries at a time: all of them, padded to the largest one, may not fit into memory.

@@ -16,6 +16,7 @@ from jaxrank.studies.papers import (
     unknown_examination,
 )
 from jaxrank.studies.papers.figure import FigureRequest, write
+from jaxrank.studies.unbiased_learning import unbiased_learning
 
 FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "bubblerank-fig1": bubblerank.fig1,
@@ -40,6 +41,7 @@ FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "delay": imperfect_clicks.delay,
     "corruption": imperfect_clicks.corruption,
     "off-policy": off_policy_bench,
+    "unbiased-learning": unbiased_learning,
 }
 
 
