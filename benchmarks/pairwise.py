@@ -107,13 +107,18 @@ def plain(make, environment, marks):
     return np.diff([0, *marks]) / np.diff(times)
 
 
-def simulated(policy, environment, marks, seeds):
-    """Lane-steps per second, likewise."""
+def simulated(policy, environment, marks, seeds, look=lambda step: None):
+    """Lane-steps per second, likewise; calls ``look`` at the marks."""
     times = {}
+
+    def passed(step):
+        times.setdefault(step, time.perf_counter())
+        look(step)
+
     run = {"num_seeds": seeds, "metrics": ("cndcg",), "call_intervals": 1}  # so the program is the same in all calls
     jr.simulate(policy, environment, 1, **run, progress=False)  # compiles
     times[0] = time.perf_counter()
-    options = {"record_at": marks, "progress": lambda step: times.setdefault(step, time.perf_counter())}
+    options = {"record_at": marks, "progress": passed}
     jr.simulate(policy, environment, marks[-1], **run, **options)
     return seeds * np.diff([0, *marks]) / np.diff([times[mark] for mark in (0, *marks)])
 

@@ -45,19 +45,10 @@ class P2NeurRank(NeuralPairwise):
     """P2NeurRank: an ensemble trained with perturbed feedback; only what it disagrees on is explored.
 
     Args:
-      exploration: "random" shuffles every block of uncertain order; "conservative" also keeps the certain orders within
-        blocks.
-      pairs: "neighbours" at disjoint positions, or "matched" at random, as in PairRank.
-      regularization: λ of the loss.
-      learning_rate: η of the gradient steps.
-      gradient_steps: J, the number of gradient steps of a training.
-      train_every: the number of steps from one training to the next.
-      batch_size: the number of lists whose pairs a gradient step takes.
-      window: the number of steps whose lists are stored, K·d numbers for each step.
-      ranker: what scores documents, any ``(init, apply)``.
-      optimizer: an optax ``GradientTransformation`` instead of plain steps of ``learning_rate``.
       num_rankers: N, the number of networks.
       noise: ν, the standard deviation of the noise.
+
+    The other arguments are those of ``OLRankNet``, without ``confidence`` and ``alpha``.
 
     Reference: Jia, Wang: Scalable exploration for neural online learning to rank with perturbed feedback. SIGIR 2022.
     """
