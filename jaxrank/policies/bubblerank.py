@@ -65,6 +65,7 @@ class BubbleRank:
     """
 
     per_item: ClassVar[bool] = True
+    of_list: ClassVar[tuple[str, ...]] = ("challenger",)
 
     delta: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from jaxrank.core.checks import integer, non_negative
 from jaxrank.core.pytrees import array, pytree, static
-from jaxrank.core.types import Array, Key, Query, State, keeps_items, require, with_horizon
+from jaxrank.core.types import Array, Key, Policy, Query, State, keeps_items, require, with_horizon
 
 _SLOT = 0xDE  # makes the key of the delay from that of the update
 _OF_STATE = ("statistics", "score", "weights", "block_numbers")  # optional methods of the wrapped policy
@@ -26,6 +26,7 @@ class Feedback(NamedTuple):
     ranking: Array  # int32[K]
     clicks: Array  # bool[K]
     query: Any  # the query where it differs from step to step, otherwise None
+    of_list: dict[str, Any]  # the fields of the policy's state that belong to the list
 
 
 class DelayedState(NamedTuple):
@@ -48,8 +49,13 @@ class Delayed:
       P(delay = k) = (1/(d + 1))·(d/(d + 1))^k, and d is its mean. Feedback overtakes, and the buffer of d slots is
       enough, however long the longest delay is.
 
+    The policy learns with its present state, in which only what belongs to the late list is as it was (``of_list`` of
+    ``Policy``): the proposals of ranked bandits, the candidates of DBGD. BubbleRank and BatchRank take a list that was
+    under way while they changed their order as one of their present order.
+
     Feedback that has not arrived at the end of the run is lost. Lanes are never settled. The buffer takes 4 + 5·K bytes
-    a slot; in a stream of queries, where the documents of the query are kept too, that many more.
+    a slot, and what belongs to a list; in a stream of queries, where the documents of the query are kept too, that many
+    more.
 
     Args:
       policy: any policy.
@@ -90,19 +96,23 @@ class Delayed:
 
     def init(self, key: Key, query: Query) -> DelayedState:
         K, slots = query.list_size, self.capacity + 1
-        none = Feedback(jnp.int32(0), jnp.zeros(K, jnp.int32), jnp.zeros(K, bool), _kept(query))
+        policy = self.policy.init(key, query)
+        none = Feedback(
+            jnp.int32(0), jnp.zeros(K, jnp.int32), jnp.zeros(K, bool), _kept(query), _of_list(self.policy, policy)
+        )
         buffer = jax.tree.map(lambda x: jnp.zeros((slots, *x.shape), x.dtype), none)
         slot = self._slot(key, query.step + 1)
-        return DelayedState(self.policy.init(key, query), buffer, slot, due=none)
+        return DelayedState(policy, buffer, slot, due=none)
 
     def rank(self, key: Key, state: DelayedState, query: Query) -> Array:
         return self.policy.rank(key, state.policy, query)
 
     def update(self, key: Key, state: DelayedState, query: Query, ranking: Array, clicks: Array) -> DelayedState:
-        new = Feedback(query.step, ranking, clicks, _kept(query))
+        new = Feedback(query.step, ranking, clicks, _kept(query), _of_list(self.policy, state.policy))
         at_once = state.slot == self.delay
         due = jax.tree.map(partial(jnp.where, at_once), new, state.due)
-        updated = self.policy.update(key, state.policy, _restored(query, due), due.ranking, due.clicks)
+        then = state.policy._replace(**due.of_list) if due.of_list else state.policy
+        updated = self.policy.update(key, then, _restored(query, due), due.ranking, due.clicks)
         policy = jax.tree.map(partial(jnp.where, due.step > 0), updated, state.policy)
         # The next step's slot is read from the new buffer: what is read before it is written, XLA copies whole.
         buffer = jax.tree.map(
@@ -124,6 +134,10 @@ class Delayed:
     def _index(self, slot: Array) -> Array:
         """int32[]: where the buffer has this slot."""
         return jnp.where(slot == self.delay, self.capacity, slot)
+
+
+def _of_list(policy: Policy, state: State) -> dict[str, Any]:
+    return {name: getattr(state, name) for name in getattr(policy, "of_list", ())}
 
 
 def _kept(query: Query) -> Any:

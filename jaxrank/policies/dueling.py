@@ -49,6 +49,8 @@ class MGD:
     WSDM 2016.
     """
 
+    of_list: ClassVar[tuple[str, ...]] = ("directions", "turns", "ties")
+
     num_candidates: int = static(default=9, minimum=1)
     distance: Any = array(ndim=0, check=positive, default=1.0)
     learning_rate: Any = array(ndim=0, check=positive, default=0.01)

@@ -62,6 +62,7 @@ class _RankedBandits:
     """The common part: the list of what the bandits have proposed."""
 
     per_item: ClassVar[bool] = True
+    of_list: ClassVar[tuple[str, ...]] = ("proposals",)
 
     def rank(self, key: Key, state: "Exp3State | RankedState", query: Query) -> Array:
         return _fill_in(key, state.proposals, query.num_items)
@@ -88,6 +89,8 @@ class RankedExp3(_RankedBandits):
 
     Reference: Radlinski, Kleinberg, Joachims: Learning diverse rankings with multi-armed bandits. ICML 2008.
     """
+
+    of_list: ClassVar[tuple[str, ...]] = ("proposals", "probability")
 
     gamma: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)

@@ -51,6 +51,7 @@ class UniRank:
     """
 
     per_item: ClassVar[bool] = True
+    of_list: ClassVar[tuple[str, ...]] = ("part",)
 
     def init(self, key: Key, query: Query) -> UniRankState:
         L = query.num_items

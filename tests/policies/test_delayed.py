@@ -87,6 +87,26 @@ def test_a_geometric_delay_has_its_distribution():
     assert (np.diff(heard.steps[: heard.now]) < 0).any()
 
 
+def test_late_clicks_are_credited_to_what_was_proposed_then():
+    """Pulls and rewards of the bandits of positions: those of the proposals d steps ago, not of the present ones."""
+    d, steps, environment = 7, 400, jr.ClickBandit(click_model("pbm", 5, seed=0), list_size=3)
+    policy = jr.Delayed(jr.RankedUCB1(), d)
+    run = record(policy, environment, steps, statistics=lambda policy, state: state.policy._asdict())
+    proposals = np.concatenate([run.first.statistics["proposals"][None], run.statistics["proposals"][:-1]])
+    pulled = proposals[: steps - d, :, None] == np.arange(5)
+    rewarded = pulled & (run.clicks & (run.rankings == proposals))[: steps - d, :, None]
+    np.testing.assert_array_equal(run.statistics["pulls"][-1], pulled.sum(axis=0))
+    np.testing.assert_array_equal(run.statistics["rewards"][-1], rewarded.sum(axis=0))
+    assert (proposals[d:] != proposals[:-d]).any()
+
+
+def test_bubblerank_finds_items_below_the_list_by_late_clicks():
+    """Its challenger of the last position is another one when the clicks arrive."""
+    environment = jr.ClickBandit(jr.CascadeModel([0.1, 0.2, 0.1, 0.1, 0.9]), list_size=2)
+    lists = record(jr.Delayed(jr.BubbleRank(delta=0.1), 20, kind="geometric"), environment, 3_000).rankings
+    assert (lists[-100:, 0] == 4).mean() > 0.4 and (lists[:100] != 4).any()
+
+
 @pytest.mark.parametrize(("kind", "policy"), [("fixed", jr.CascadeTS()), ("geometric", jr.TopRank())])
 def test_delay_0_is_no_delay_bit_for_bit(kind, policy):
     environment = jr.ClickBandit(click_model("cm", 5, seed=0, num_queries=2), list_size=3)
