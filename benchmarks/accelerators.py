@@ -25,6 +25,7 @@ DEVICES = ("a100", "h100", "v5e")
 POLICIES = ("bubblerank", "toprank", "batchrank", "cascade_ucb1", "cascade_klucb", "ranked_exp3", "pbm_ucb")
 WITH_FEATURES = ("pdgd", "pairrank", "cascade_hybrid")
 _STEPS, _RECORDS = 100_000, 200
+_MODELLED = (10_000, 100_000, 1_000_000)  # lanes
 # The model. Of a loop: a kernel of a CUDA graph, or an operation of a TPU, starts after this time; a wait of the host;
 # and memory is read and written at this share of its bandwidth. Of a kernel: a warp issues an instruction every so many
 # cycles, and a scheduler at most this share of its slots.
@@ -165,12 +166,10 @@ def compile_cell(cell: dict[str, Any], folder: str) -> None:
         row["waits"] = 0
     else:
         step = largest(largest(entry))
-        row["kernels"], row["bytes"] = (
-            step.kernels + known_rounds(step)[0],
-            (step.bytes + known_rounds(step)[1]) // lanes,
-        )
-        rare = [total(loop) for loop in step.inner if not loop.known]
-        row["rare_kernels"], row["rare_bytes"] = sum(k for k, _ in rare), sum(b for _, b in rare) // lanes
+        kernels, moved = usual(step)
+        row["kernels"], row["bytes"] = kernels, moved // lanes
+        every, all_moved = total(step)
+        row["rare_kernels"], row["rare_bytes"] = every - kernels, (all_moved - moved) // lanes
         row["waits"] = 0
         for thunks in Path(folder).glob("*thunk_sequence_after_thunk_passes.txt"):
             row["waits"] = compiled.waits(thunks.read_text())
@@ -189,15 +188,18 @@ def largest(loop: Any) -> Any:
 
 
 def total(loop: Any) -> tuple[int, int]:
-    """Kernels and bytes of one round of a loop and of one round of everything in it."""
-    parts = [total(inner) for inner in loop.inner]
-    return loop.kernels + sum(k for k, _ in parts), loop.bytes + sum(b for _, b in parts)
+    """Kernels and bytes of one round of a loop, with all rounds of the loops in it, or one if XLA knows no number."""
+    return _with_inner(loop, loop.inner, total)
 
 
-def known_rounds(loop: Any) -> tuple[int, int]:
-    """Kernels and bytes of one round of the loops in it whose number of rounds is known."""
-    parts = [total(inner) for inner in loop.inner if inner.known]
-    return sum(k for k, _ in parts), sum(b for _, b in parts)
+def usual(loop: Any) -> tuple[int, int]:
+    """Likewise without branches and without loops of unknown length: those are rare branches, or skipped as a rule."""
+    return _with_inner(loop, [inner for inner in loop.inner if inner.rounds is not None], usual)
+
+
+def _with_inner(loop: Any, inner: list[Any], count: Any) -> tuple[int, int]:
+    parts = [(one.rounds or 1, *count(one)) for one in inner]
+    return loop.kernels + sum(n * k for n, k, _ in parts), loop.bytes + sum(n * b for n, _, b in parts)
 
 
 def of_kernel(folder: Path, device: str) -> dict[str, Any]:
@@ -270,8 +272,8 @@ def page(rows: list[dict[str, Any]]) -> str:
 
 def _rate(rare: bool) -> Any:
     def shown(row: dict[str, Any]) -> str:
-        speed = modelled(row, rare)
-        return "" if speed is None else f"{speed / 1e6:,.0f}"
+        speeds = [modelled({**row, "lanes": lanes}, rare) for lanes in _MODELLED]
+        return "" if None in speeds else " / ".join(f"{speed / 1e6:,.0f}" for speed in speeds)
 
     return shown
 
@@ -299,7 +301,7 @@ _KERNEL_COLUMNS = {
     "instructions a lane-step": _value("instructions"),
     "with rare branches": _value("instructions_with_rare"),
     **_MEMORY,
-    "model: M lane-steps/s": _rate(False),
+    "model: M lane-steps/s at 10⁴ / 10⁵ / 10⁶ lanes": _rate(False),
     "model: rare in every step": _rate(True),
 }
 _LOOP_COLUMNS = {
@@ -310,7 +312,7 @@ _LOOP_COLUMNS = {
     "rare: kernels": _value("rare_kernels"),
     "rare: bytes": _value("rare_bytes"),
     **_MEMORY,
-    "model: M lane-steps/s": _rate(False),
+    "model: M lane-steps/s at 10⁴ / 10⁵ / 10⁶ lanes": _rate(False),
     "model: rare in every step": _rate(True),
 }
 

@@ -35,14 +35,14 @@ class Loop:
     name: str
     kernels: int
     bytes: int
-    known: bool  # is the number of its rounds known to XLA?
+    rounds: int | None  # of a loop, if XLA knows their number
     inner: list["Loop"] = field(default_factory=list)
 
 
 def loops(text: str) -> Loop:
     """The entry computation of optimised HLO, with the loops and branches in it."""
     computations, entry = _parse(text)
-    return _loop(computations, entry, "entry", True)
+    return _loop(computations, entry, "entry", 1)
 
 
 def _parse(text: str) -> tuple[dict[str, list[Instruction]], str]:
@@ -72,27 +72,28 @@ def _first(text: str) -> tuple[str, str]:
     return text, ""
 
 
-def _loop(computations: dict[str, list[Instruction]], name: str, label: str, known: bool) -> Loop:
+def _loop(computations: dict[str, list[Instruction]], name: str, label: str, rounds: int | None) -> Loop:
     body = computations[name]
     shapes = {one.name: one.shape for one in body}
-    found = Loop(label, 0, 0, known)
+    found = Loop(label, 0, 0, rounds)
     for one in body:
         called = re.findall(r"(?:body|condition|to_apply)=%([\w.\-]+)", one.rest) if one.op in ("while", "call") else []
         if one.op == "while":
-            trips = "known_trip_count" in one.rest
-            inner = _loop(computations, re.search(r"body=%([\w.\-]+)", one.rest)[1], "while", trips)  # type: ignore[index]
-            condition = _loop(computations, re.search(r"condition=%([\w.\-]+)", one.rest)[1], "", True)  # type: ignore[index]
+            trips = re.search(r'known_trip_count":\{"n":"(\d+)"', one.rest)
+            rounds_inside = int(trips[1]) if trips else None
+            inner = _loop(computations, re.search(r"body=%([\w.\-]+)", one.rest)[1], "while", rounds_inside)  # type: ignore[index]
+            condition = _loop(computations, re.search(r"condition=%([\w.\-]+)", one.rest)[1], "", 1)  # type: ignore[index]
             inner.kernels += condition.kernels
             found.inner.append(inner)
         elif one.op == "call":
-            part = _loop(computations, called[0], "call", True)
+            part = _loop(computations, called[0], "call", 1)
             found.kernels, found.bytes = found.kernels + part.kernels, found.bytes + part.bytes
             found.inner += part.inner
         elif one.op == "conditional":
             branches = " ".join(
                 re.findall(r"(?:branch_computations=\{[^}]*\}|(?:true|false)_computation=%[\w.\-]+)", one.rest)
             )
-            found.inner += [_loop(computations, b, "branch", False) for b in re.findall(r"%([\w.\-]+)", branches)]
+            found.inner += [_loop(computations, b, "branch", None) for b in re.findall(r"%([\w.\-]+)", branches)]
         elif one.op not in _NO_KERNEL and "AllocateBuffer" not in one.rest and "ConcatBitcast" not in one.rest:
             found.kernels += 1
             found.bytes += _traffic(computations, shapes, one)
