@@ -111,11 +111,11 @@ def repeat_scored(
         thetas = optax.apply_updates(thetas, updates)
         return with_scores(_maximised(now, held, counts, 1.0), thetas), thetas, memory
 
-    keys = jax.random.split(key, len(names))
-    thetas = {
-        name: {"ranker": ranker.init(k, features.shape[-1]), "bias": jnp.zeros(())}
-        for name, k in zip(names, keys, strict=True)
-    }
+    thetas, first = {}, expect(parameters, log)
+    for name, k in zip(names, jax.random.split(key, len(names)), strict=True):
+        count = getattr(first, name)
+        mean = smoothed(Count(count.happened.sum(), count.possible.sum()))  # where a constant would start
+        thetas[name] = {"ranker": ranker.init(k, features.shape[-1]), "bias": jnp.log(mean / (1 - mean))}
     start = (with_scores(parameters, thetas), thetas, optimizer.init(thetas))
     now, thetas, _ = jax.lax.fori_loop(0, num, once, start)
     return now, thetas

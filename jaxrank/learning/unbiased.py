@@ -69,7 +69,7 @@ def affine_relevance(counts: ClickCounts, bias: AffineBias, *, smallest: float =
 
 
 def doubly_robust_relevance(
-    counts: ClickCounts, bias: AffineBias, prediction: Array, sessions: Array, *, smallest: float = 0.05
+    counts: ClickCounts, bias: AffineBias, prediction: Array, sessions: Array, *, smallest: float = 0.01
 ) -> Array:
     """float[documents]: R̂ + Σ (click − a_k·R̂ − b_k) / (n·ρ), the sum over all showings (Oosterhuis, eq. 33).
 
@@ -80,7 +80,7 @@ def doubly_robust_relevance(
     Args:
       counts: the log.
       bias: a and b.
-      prediction: R̂ [documents], of a regression on features.
+      prediction: R̂ [documents], of a regression on features under the same bias, such as ``regression_em``.
       sessions: [documents], n.
       smallest: the lower clip on ρ.
     """
@@ -89,29 +89,47 @@ def doubly_robust_relevance(
     return prediction + jnp.sum(beyond, axis=-1) / jnp.maximum(jnp.maximum(seen, smallest * sessions), 1e-30)
 
 
+class Regression(NamedTuple):
+    """What regression EM has learnt."""
+
+    theta: Params  # the ranker's parameters
+    examination: Array  # float[K], χ, with χ_1 = 1
+    relevance: Array  # float[documents], σ(f(x) + b)
+    bias: AffineBias
+
+
 def regression_em(
     key: Key,
     queries: "QuerySet",
     counts: ClickCounts,
     ranker: Ranker = linear,
     *,
+    trust: bool = False,
     num_iterations: int = 500,
-    learning_rate: float = 0.05,
-    regularization: float = 1e-4,
-) -> tuple[Params, Array, Array]:
+    learning_rate: float = 0.2,
+    regularization: float = 1e-3,
+) -> Regression:
     """A ranker f with relevance σ(f(x) + b), and the examination of positions, by EM (Wang et al., Algorithm 1).
 
     An iteration takes the expected examination and relevance of every showing, then χ from the former, and one step of
     gradient descent on the logistic regression of the latter, where the paper grows trees on samples.
 
-    Returns:
-      The ranker's parameters, χ [K] with χ_1 = 1, and the relevance of all documents.
+    Args:
+      key: of the initial parameters.
+      queries: whose documents were shown.
+      counts: the log.
+      ranker: f.
+      trust: fit trust too, as in the trust-bias model (Agarwal et al., WWW 2019).
+      num_iterations: of EM.
+      learning_rate: of Adam, whose steps shrink to 0 as a cosine.
+      regularization: λ of λ/2·‖θ‖².
     """
     log = place_counts(counts)
-    start, held = _em.PlaceParameters.start(log, *counts.shown.shape)
+    start, held = _em.PlaceParameters.start(log, *counts.shown.shape, trust=trust)
     options = (queries.features, ranker, learning_rate, regularization)
     found, thetas = _em.repeat_scored(key, _em.expect_places, num_iterations, start, held, log, *options)
-    return thetas["attraction"]["ranker"], found.examination, found.attraction
+    bias = AffineBias(found.examination * (1 - found.trust), found.examination * found.trust)
+    return Regression(thetas["attraction"]["ranker"], found.examination, found.attraction, bias)
 
 
 class _Learner(NamedTuple):

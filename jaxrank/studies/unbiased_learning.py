@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     import xarray
 
 LIST_SIZE = 10
+SHARPNESS = 3.0  # the standard deviation of the production ranker's scores: the larger, the less its lists vary
 NOISE = 0.1  # P(click) of an irrelevant document that is examined, in the position-based world and in the cascade
 METHODS = (
     *("labels", "production", "naive", "IPW", "affine", "doubly robust"),
@@ -100,7 +101,7 @@ def _by_method(data: LetorData, world: str, size: _Size, seeds: int, measure: An
     few = queries.take(range(max(2, queries.num_queries // 20)))
     production = offline_ranknet(few, num_epochs=min(20, size.num_epochs))  # better than chance, and far from good
     scores = queries.features @ production
-    scores = scores / jnp.maximum(jnp.std(scores), 1e-6)
+    scores = SHARPNESS * scores / jnp.maximum(jnp.std(scores), 1e-6)
     keys = jax.vmap(jax.random.key)(jnp.arange(seeds))
     attraction = noise + (1 - noise) * gains
     logs = [
@@ -127,17 +128,18 @@ def _estimates(keys: Key, queries: Any, lists: LoggedLists, size: _Size) -> tupl
         counts = lists.counts(queries.features.shape[0])
         examination = counterfactual.fitted_examination(counts, size.num_iterations)
         bias = unbiased.fit_affine(counts, size.num_iterations)
-        theta, _, prediction = unbiased.regression_em(key, queries, counts, num_iterations=size.num_iterations)
+        regress = partial(unbiased.regression_em, key, queries, counts, num_iterations=size.num_iterations)
+        trusting = regress(trust=True)
         sessions = _sessions_of(queries, lists)
         labels = {
             "naive": counterfactual.relevance(counts),
             "IPW": counterfactual.relevance(counts, examination, smallest=0.05),
             "affine": unbiased.affine_relevance(counts, bias),
-            "doubly robust": unbiased.doubly_robust_relevance(counts, bias, prediction, sessions),
+            "doubly robust": unbiased.doubly_robust_relevance(counts, trusting.bias, trusting.relevance, sessions),
         }
         epochs = size.session_epochs
         rankers = {
-            "regression EM": theta,
+            "regression EM": regress().theta,
             "dual learning": unbiased.dual_learning(key, queries, lists, num_epochs=epochs)[0],
             "pairwise debiasing": unbiased.pairwise_debiasing(key, queries, lists, num_epochs=epochs)[0],
         }

@@ -108,8 +108,10 @@ def test_regression_em_is_the_plain_loop():
     found = unbiased.regression_em(jax.random.key(0), QUERIES, counts, **options)
     features = np.asarray(QUERIES.features, np.float64)
     expected = plain.regression_em(sessions_of(lists), features, K, *options.values())
-    for got, values in zip(found, expected, strict=True):
+    for got, values in zip(found[:3], expected, strict=True):
         np.testing.assert_allclose(got, values, atol=1e-4)
+    np.testing.assert_allclose(found.bias.slope, found.examination)
+    assert (found.bias.offset == 0).all()
 
 
 def test_affine_and_doubly_robust_relevance_are_unbiased_where_inverse_propensity_weighting_is_not():

@@ -86,11 +86,10 @@ def pairwise_debiasing(batches, features, num_positions, rate, exponent, step_si
 
 def regression_em(sessions, features, num_positions, num_iterations, rate, regularization):
     """Wang et al., WSDM 2018, Algorithm 1: expectation by showing; χ is its mean, f takes a step of Adam."""
-    theta, bias, chi = np.zeros(features.shape[1]), 0.0, np.full(num_positions, 0.5)
+    theta, chi = np.zeros(features.shape[1]), np.full(num_positions, 0.5)
     chi[0] = 1
-    moments, squares = np.zeros(len(theta) + 1), np.zeros(len(theta) + 1)
-    for t in range(num_iterations):
-        relevance = 1 / (1 + np.exp(-features @ theta - bias))
+
+    def expect(relevance):
         examined, places = np.zeros(num_positions), np.zeros(num_positions)
         relevant, shown = np.zeros(len(features)), np.zeros(len(features))
         for rows, clicks in sessions:
@@ -100,6 +99,15 @@ def regression_em(sessions, features, num_positions, num_iterations, rate, regul
                 no_click = 1 - chi[k] * relevance[d]
                 examined[k] += 1 if clicks[k] else chi[k] * (1 - relevance[d]) / no_click
                 relevant[d] += 1 if clicks[k] else relevance[d] * (1 - chi[k]) / no_click
+        return examined, places, relevant, shown
+
+    _, _, relevant, shown = expect(np.full(len(features), 0.5))
+    mean = (1 + relevant.sum()) / (2 + shown.sum())
+    bias = np.log(mean / (1 - mean))
+    moments, squares = np.zeros(len(theta) + 1), np.zeros(len(theta) + 1)
+    for t in range(num_iterations):
+        relevance = 1 / (1 + np.exp(-features @ theta - bias))
+        examined, places, relevant, shown = expect(relevance)
         chi = (1 + examined) / (2 + places)
         chi[0] = 1
         error = (relevance * shown - relevant) / shown.sum()
