@@ -2,7 +2,9 @@
 
 Not a figure of a paper. Each of PDGD, P2NeurRank and OLRankNet runs with a linear ranker and with a network of 32
 hidden units; PairRank, linear, and OLLambdaRank, neural, have no counterpart. Beside them stand rankers of both kinds
-that RankNet trained on the labels, which say whether there is anything for a network to gain on these data.
+that RankNet trained on the labels, which say whether there is anything for a network to gain on these data. NDCG@10 is
+that on test queries; that on the stream's own queries, beside it, tells what was not learnt from what was learnt and
+does not carry over to other queries.
 
 η of every online ranker, or PairRank's λ, and λ of the offline ones are set by the best NDCG@10 on validation queries,
 the same for all users, in runs of a quarter of the steps; without a validation split, on a fifth of the training
@@ -41,12 +43,15 @@ if TYPE_CHECKING:
     import xarray
 
 RANKERS = {"linear": linear, "MLP": mlp(32)}
+METRICS = {"ndcg@10": 4, "training ndcg@10": 4, "cndcg": 1}  # decimals
 PAIRED = ("PDGD", "P2NeurRank", "OLRankNet")  # run with both rankers
 _RATES = (0.01, 0.03, 0.1, 0.3)  # η
 _STRENGTHS = (1.0, 10.0, 100.0)  # λ of PairRank
 _SIZES = {"smoke": Size(8, 2, 40), "laptop": Size(0, 10, 1_000), "paper": Size(0, 20, 5_000)}  # 0: all queries
 _RECORDS = {"smoke": 2, "laptop": 20, "paper": 50}
 _SEEDS = 10  # of the rankers that are trained on labels
+
+Labelled = dict[str, dict[str, np.ndarray]]  # {"labels, MLP": {metric: a value for each seed}, …}
 
 
 def _policies() -> dict[str, Policy]:
@@ -74,64 +79,75 @@ def figure(request: FigureRequest) -> Report:
         for label in policies
         if request.num_seeds(label, size.num_seeds) > 0
     }
-    labelled, chosen = _from_labels(queries, 2 if smoke else 30, smoke)
+    probes = {"ndcg@10": OfflineNDCG(queries.test), "training ndcg@10": OfflineNDCG(queries.train)}
+    labelled, chosen = _from_labels(queries, probes, 2 if smoke else 30, smoke)
     name = "neural-rankers"
     grids = two_of_each(grids) if smoke else grids
     policies, more = tuned(queries, request, name, policies, grids, size.num_steps // 4, tries=0, num_folds=1)
-    probes = {"ndcg@10": OfflineNDCG(queries.test)}
     options: dict[str, Any] = {"num_records": _RECORDS[request.scale], "metrics": ("cndcg",), "probes": probes}
     environment = stream(queries.train, request)
     result = run(request, name, policies, environment, size.num_steps, size.num_seeds, **options)
     result = result.assign_coords(user=list(USERS))
     result.attrs |= {"data": request.world, "scale": request.scale, "chosen": "; ".join([*chosen, *more])}
-    result.attrs |= {f"labels, {kind}": ndcg.mean() for kind, ndcg in labelled.items()}
+    result.attrs |= {
+        f"{kind} {metric}": ndcg.mean() for kind, found in labelled.items() for metric, ndcg in found.items()
+    }
     return Report(result, _drawn(result, labelled), _page(result, labelled))
 
 
-def _from_labels(queries: LetorData, num_epochs: int, smoke: bool) -> tuple[dict[str, np.ndarray], list[str]]:
-    """{kind of ranker: NDCG@10 on test queries, for each seed}, trained on labels; and what was chosen."""
-    probe, found, chosen = OfflineNDCG(queries.test), {}, []
+def _from_labels(
+    queries: LetorData, probes: dict[str, OfflineNDCG], num_epochs: int, smoke: bool
+) -> tuple[Labelled, list[str]]:
+    """What rankers that are trained on labels reach, and what was chosen."""
     num_seeds = 2 if smoke else _SEEDS
+    found, chosen = {}, []
     for kind, ranker in RANKERS.items():
         strength, text = offline(queries, num_epochs, 0 if smoke else 1, 1, ranker, f"labels, {kind}")
         many = offline_ranknet(
             queries.train, ranker, num_epochs=num_epochs, regularization=strength, num_seeds=num_seeds
         )
         each = [jax.tree.map(lambda leaf, k=k: leaf[k], many) for k in range(num_seeds)]
-        found[kind] = np.array([ndcg_of(probe, params, ranker) for params in each])
+        found[f"labels, {kind}"] = {
+            metric: np.array([ndcg_of(probe, params, ranker) for params in each]) for metric, probe in probes.items()
+        }
         chosen.append(text)
     return found, chosen
 
 
-def _drawn(result: "xarray.Dataset", labelled: dict[str, np.ndarray]) -> Any:
+def _drawn(result: "xarray.Dataset", labelled: Labelled) -> Any:
     picture, axes = panels(2 * len(USERS), columns=len(USERS))
     entries: Entries = {}
     for ax, user in zip(axes, USERS, strict=False):
         entries |= draw_curves(ax, result.sel(user=user), "ndcg@10", title=user)
-        for (kind, ndcg), line in zip(labelled.items(), (":", "--"), strict=True):
-            label = f"labels, {kind}"
-            entries[label] = ax.axhline(ndcg.mean(), color="black", linestyle=line, label=label)
+        for (kind, found), line in zip(labelled.items(), (":", "--"), strict=True):
+            entries[kind] = ax.axhline(found["ndcg@10"].mean(), color="black", linestyle=line, label=kind)
     for ax, user in zip(axes[len(USERS) :], USERS, strict=True):
         draw_curves(ax, result.sel(user=user), "cndcg")
     legend_below(picture, entries)
     return picture
 
 
-def _page(result: "xarray.Dataset", labelled: dict[str, np.ndarray]) -> str:
-    error = {kind: ndcg.std(ddof=1) / np.sqrt(len(ndcg)) for kind, ndcg in labelled.items()}
-    from_labels = ", ".join(f"{kind} {ndcg.mean():.4f} ± {error[kind]:.4f}" for kind, ndcg in labelled.items())
+def _page(result: "xarray.Dataset", labelled: Labelled) -> str:
+    rows = [[kind, *(_mean(ndcg) for ndcg in found.values())] for kind, found in labelled.items()]
+    from_labels = markdown(["trained on the labels", *next(iter(labelled.values()))], rows)
+    tables = [by_user(result, metric, digits) for metric, digits in METRICS.items()]
     chosen = f"Chosen on validation queries: {result.attrs['chosen']}. ± is the standard error over seeds."
-    tables = [by_user(result, "ndcg@10", 4), f"Trained on the labels: {from_labels}.", by_user(result, "cndcg", 1)]
-    return "\n\n".join([*tables, chosen, _gains(result, labelled)])
+    return "\n\n".join([*tables, from_labels, chosen, _gains(result, labelled)])
 
 
-def _gains(result: "xarray.Dataset", labelled: dict[str, np.ndarray]) -> str:
+def _mean(values: np.ndarray) -> str:
+    return f"{values.mean():.4f} ± {values.std(ddof=1) / np.sqrt(len(values)):.4f}"
+
+
+def _gains(result: "xarray.Dataset", labelled: Labelled) -> str:
     """What the network gains over the linear ranker, with its 95 % interval over seeds, in each algorithm."""
     known = [str(policy) for policy in result["policy"].values]
-    gain = labelled["MLP"].mean() - labelled["linear"].mean()
-    rows = [["labels, ndcg@10", *[f"{gain:+.4f}"] * len(USERS)]]
-    for metric, digits in (("ndcg@10", 4), ("cndcg", 1)):
+    rows = []
+    for metric, digits in METRICS.items():
         last = result[metric].isel(step=-1)
+        if metric in labelled["labels, MLP"]:
+            gain = labelled["labels, MLP"][metric].mean() - labelled["labels, linear"][metric].mean()
+            rows.append([f"labels, {metric}", *[f"{gain:+.4f}"] * len(USERS)])
         for name in PAIRED:
             if {f"{name}, linear", f"{name}, MLP"} <= set(known):
                 neural, plain = last.sel(policy=f"{name}, MLP"), last.sel(policy=f"{name}, linear")
