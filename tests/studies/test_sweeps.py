@@ -250,7 +250,7 @@ def test_the_example_runs_at_a_smaller_size(tmp_path):
         ("queries = 2", 'world = "letor"', "environment letor: keys must be among .*; got 'items'"),
         ("queries = 2", "queries = 0", "environment.queries must be a positive integer; got 0"),
         ("queries = 2", "queries = 2.5", "environment.queries must be a positive integer; got 2.5"),
-        ('"cm", "pbm"', '"cm", "xyz"', "click_model must be one of cm, dcm, pbm, ubm, dbn, ccm; got 'xyz'"),
+        ('"cm", "pbm"', '"cm", "xyz"', "click_model must be one of cm, dcm, .*; got 'xyz'"),
         ("[[environment]]", "[environment]", "environment must be at least one table"),
         ("steps = 60", "steps = ", "not a TOML file"),
     ],

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 from jaxrank.core.checks import choice, renamed
 from jaxrank.output.report import Report
-from jaxrank.studies.off_policy_estimators import off_policy_bench
 from jaxrank.studies.papers import (
     batchrank,
     bubblerank,
@@ -16,7 +15,8 @@ from jaxrank.studies.papers import (
     unknown_examination,
 )
 from jaxrank.studies.papers.figure import FigureRequest, write
-from jaxrank.studies.unbiased_learning import unbiased_learning
+from jaxrank.studies.papers.off_policy_estimators import off_policy_bench
+from jaxrank.studies.papers.unbiased_rankers import unbiased_learning
 
 FIGURES: dict[str, Callable[[FigureRequest], Report]] = {
     "bubblerank-fig1": bubblerank.fig1,
