@@ -3,8 +3,8 @@
     python tests/fuzz.py [EXAMPLES [LOADER …]]
 
 runs this number of examples of each loader (10,000 if not given) and prints the messages that came up, digits as N, to
-be read as a user would, the longest CPU time of an example and the most memory that the process has had. ``test_fuzz.py``
-runs the same with fewer.
+be read as a user would, the longest CPU time of an example and the most memory that the process has had.
+``test_fuzz.py`` runs the same with fewer.
 
 A damaged file is a valid one with a few things done to it: bytes flipped, cut off, fields swapped, lines repeated,
 numbers replaced by other words, gzip in whole or in part, or nothing of it left.
@@ -530,8 +530,8 @@ def main(examples: int = 10_000, *names: str) -> None:
             continue
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         print(
-            f"{name}: {sum(messages.values()):,} examples, {len(messages)} messages, longest {_longest[0]:.2f} CPU s, peak "
-            f"memory {peak} MB",
+            f"{name}: {sum(messages.values()):,} examples, {len(messages)} messages, longest {_longest[0]:.2f} CPU s, "
+            f"peak memory {peak} MB",
             flush=True,
         )
         _longest[0] = 0.0
