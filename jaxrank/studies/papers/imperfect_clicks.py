@@ -3,8 +3,8 @@
 Joulani, György and Szepesvári (ICML 2013) show that a delay of mean d adds a regret proportional to d, which does not
 grow with the number of steps, to that of a stochastic bandit. Lykouris, Mirrokni and Paes Leme (STOC 2018) show that an
 adversary of budget C makes elimination and UCB fail at a C of the order of log n, while randomised lists degrade more
-slowly. All delays, and all budgets, run side by side: each policy is one run. Left out are the policies that a CM cannot
-serve (those that know the examination of a PBM) and dcmKL-UCB, which is CascadeKL-UCB where there is one click.
+slowly. All delays, and all budgets, run side by side: each policy is one run. Left out are the policies that a CM
+cannot serve (those that know the examination of a PBM) and dcmKL-UCB, which is CascadeKL-UCB where there is one click.
 """
 
 from collections.abc import Mapping
@@ -53,8 +53,8 @@ DELAYS, BUDGETS = (0, 10, 100, 1_000), (0, 100, 1_000, 10_000)
 _SIZES = {"smoke": Size(2, 1, 300), "laptop": Size(60, 1, 30_000), "paper": Size(60, 10, 1_000_000)}
 
 _BATCHRANK = (
-    "BatchRank counts clicks only on the items observed least in their batch (Algorithm 3, line 4): of several lists under "
-    "way, it counts few."
+    "BatchRank counts clicks only on the items observed least in their batch (Algorithm 3, line 4): of several lists "
+    "under way, it counts few."
 )
 
 
