@@ -92,7 +92,8 @@ class Policy(Protocol):
     - ``with_horizon(num_steps) -> Policy``: a policy that wraps another one hands the number of steps on to it.
     - ``of_list``: the names of the state's fields that belong to the list which ``rank`` makes of it, such as what the
       bandits of its positions propose: ``update`` is given them as they were then, however late the clicks are. None by
-      default.
+      default. With "step" among them, ``query.step`` of a late ``update`` is the step of the list; otherwise the number
+      of the update, which counts 1, 2, … without gaps.
     - ``per_item``: True if the policy keeps statistics of items. Environments whose items change from query to query
       refuse such a policy. False by default.
     - ``score(state, features) -> float[...]``: the learnt ranker's scores of documents [..., d]. A policy that has it

@@ -65,7 +65,7 @@ class BubbleRank:
     """
 
     per_item: ClassVar[bool] = True
-    of_list: ClassVar[tuple[str, ...]] = ("challenger",)
+    of_list: ClassVar[tuple[str, ...]] = ("challenger", "step")
 
     delta: Any = array(ndim=0, check=open_probability, default=None)
     horizon: Any = array(ndim=0, dtype=jnp.int32, check=positive, default=None)
@@ -119,7 +119,7 @@ class BubbleRank:
         wrong = jnp.any(_certain(-beliefs.s, beliefs.n, log_inverse_delta))
         wrong |= jnp.any(_certain(-beliefs.s_below, beliefs.n_below, log_inverse_delta))
         if self.doubling:
-            over = jnp.equal(query.step, horizon)
+            over = query.step >= horizon
             beliefs = rarely(wrong & ~over, _exchange, beliefs, log_inverse_delta)
             beliefs = rarely(over, _reset, beliefs, query.base_ranking)
             horizon = jnp.where(over, 2 * jnp.minimum(horizon, 2**30 - 1), horizon)

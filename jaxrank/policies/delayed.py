@@ -16,6 +16,7 @@ from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.types import Array, Key, Policy, Query, State, keeps_items, require, with_horizon
 
 _SLOT = 0xDE  # makes the key of the delay from that of the update
+_STEP = "step"  # in ``of_list``
 _OF_STATE = ("statistics", "score", "weights", "block_numbers")  # optional methods of the wrapped policy
 
 
@@ -31,6 +32,7 @@ class Feedback(NamedTuple):
 
 class DelayedState(NamedTuple):
     policy: State  # of the wrapped policy
+    learnt: Array  # int32[], the number of its updates
     buffer: Feedback  # [capacity + 1, …]; the last slot is for what does not wait
     slot: Array  # int32[], whose feedback is delivered in the next step; d for that of the next step itself
     due: Feedback  # what is in this slot
@@ -51,7 +53,9 @@ class Delayed:
 
     The policy learns with its present state, in which only what belongs to the late list is as it was (``of_list`` of
     ``Policy``): the proposals of ranked bandits, the candidates of DBGD. BubbleRank and BatchRank take a list that was
-    under way while they changed their order as one of their present order.
+    under way while they changed their order as one of their present order. The step of an update is its number, as in
+    the reduction of Joulani, György and Szepesvári (ICML 2013): windows and schedules of the policy go on without gaps
+    while feedback overtakes.
 
     Feedback that has not arrived at the end of the run is lost. Lanes are never settled. The buffer takes 4 + 5·K bytes
     a slot, and what belongs to a list; in a stream of queries, where the documents of the query are kept too, that many
@@ -102,7 +106,7 @@ class Delayed:
         )
         buffer = jax.tree.map(lambda x: jnp.zeros((slots, *x.shape), x.dtype), none)
         slot = self._slot(key, query.step + 1)
-        return DelayedState(policy, buffer, slot, due=none)
+        return DelayedState(policy, jnp.int32(0), buffer, slot, due=none)
 
     def rank(self, key: Key, state: DelayedState, query: Query) -> Array:
         return self.policy.rank(key, state.policy, query)
@@ -112,8 +116,10 @@ class Delayed:
         at_once = state.slot == self.delay
         due = jax.tree.map(partial(jnp.where, at_once), new, state.due)
         then = state.policy._replace(**due.of_list) if due.of_list else state.policy
-        updated = self.policy.update(key, then, _restored(query, due), due.ranking, due.clicks)
-        policy = jax.tree.map(partial(jnp.where, due.step > 0), updated, state.policy)
+        step = due.step if _STEP in _names(self.policy) else state.learnt + 1
+        updated = self.policy.update(key, then, _restored(query, step, due), due.ranking, due.clicks)
+        some = due.step > 0
+        policy = jax.tree.map(partial(jnp.where, some), updated, state.policy)
         # The next step's slot is read from the new buffer: what is read before it is written, XLA copies whole.
         buffer = jax.tree.map(
             lambda slots, value: jax.lax.dynamic_update_index_in_dim(slots, value, self._index(state.slot), axis=0),
@@ -122,7 +128,7 @@ class Delayed:
         )
         slot = self._slot(key, query.step + 1)
         due = jax.tree.map(lambda slots: jax.lax.dynamic_index_in_dim(slots, self._index(slot), keepdims=False), buffer)
-        return DelayedState(policy, buffer, slot, due)
+        return DelayedState(policy, state.learnt + some, buffer, slot, due)
 
     def _slot(self, key: Key, step: Array) -> Array:
         """int32[]: the slot whose feedback is delivered in this step; d for that of the step itself."""
@@ -136,8 +142,13 @@ class Delayed:
         return jnp.where(slot == self.delay, self.capacity, slot)
 
 
+def _names(policy: Policy) -> tuple[str, ...]:
+    names: tuple[str, ...] = getattr(policy, "of_list", ())
+    return names
+
+
 def _of_list(policy: Policy, state: State) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in getattr(policy, "of_list", ())}
+    return {name: getattr(state, name) for name in _names(policy) if name != _STEP}
 
 
 def _kept(query: Query) -> Any:
@@ -147,8 +158,8 @@ def _kept(query: Query) -> Any:
     return (query.base_ranking, query.optimal_ranking, query.features, query.mask, query.index)
 
 
-def _restored(query: Query, feedback: Feedback) -> Query:
-    """The query of an earlier step."""
+def _restored(query: Query, step: Array, feedback: Feedback) -> Query:
+    """The query of an earlier step, with this number."""
     names = ("base_ranking", "optimal_ranking", "features", "mask", "index")
     kept = dict(zip(names, feedback.query, strict=True)) if feedback.query else {}
-    return dataclasses.replace(query, step=feedback.step, **kept)
+    return dataclasses.replace(query, step=step, **kept)

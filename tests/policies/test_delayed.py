@@ -28,6 +28,8 @@ class Arrivals(NamedTuple):
 class Listener(jr.RandomRanking):
     """Writes down what it is told."""
 
+    of_list = ("step",)
+
     def init(self, key, query):
         lists = jnp.zeros((CAPACITY, query.list_size), jnp.int32)
         return Arrivals(jnp.int32(0), jnp.zeros(CAPACITY, jnp.int32), lists.astype(bool), lists)
@@ -98,6 +100,17 @@ def test_late_clicks_are_credited_to_what_was_proposed_then():
     np.testing.assert_array_equal(run.statistics["pulls"][-1], pulled.sum(axis=0))
     np.testing.assert_array_equal(run.statistics["rewards"][-1], rewarded.sum(axis=0))
     assert (proposals[d:] != proposals[:-d]).any()
+
+
+def test_a_window_slides_over_the_feedback_as_it_arrives():
+    """CascadeSWUCB's counts are those of the last τ lists that have arrived, in whatever order."""
+    window, environment = 50, jr.ClickBandit(click_model("cm", 5, seed=0), list_size=2)
+    policy = jr.Delayed(jr.CascadeSWUCB(window=window), 30, kind="geometric")
+    run = record(policy, environment, 400, statistics=lambda policy, state: state.policy._asdict())
+    rows, counts = run.statistics["window"], run.statistics["counts"]
+    np.testing.assert_array_equal(counts.observed, (rows > 0).sum(axis=1))
+    np.testing.assert_array_equal(counts.clicks, (rows == 2).sum(axis=1))
+    assert ((rows[-1] > 0).any(axis=1)).all()  # every row is of some list
 
 
 def test_bubblerank_finds_items_below_the_list_by_late_clicks():
