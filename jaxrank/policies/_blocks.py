@@ -70,10 +70,10 @@ def matched_pairs(words: Array, listed: Array, clicks: Array, shown: Array) -> A
     return (clicked - unclicked) * (is_clicked & is_unclicked)[:, None]
 
 
-def widths(features: Array, m_inverse: Array) -> Array:
-    """float[L, L]: ‖x_ij‖² in the norm of M⁻¹ [d, d], or of its diagonal [d], without the differences x_ij."""
-    spread = features @ m_inverse if m_inverse.ndim == 2 else features * m_inverse[None, :]
-    g = spread @ features.T
+def widths(features: Array, root: Array) -> Array:
+    """float[L, L]: ‖x_ij‖² in the norm of M⁻¹ = SSᵀ, for S [d, d] or a diagonal S [d], without differences x_ij."""
+    spread = features @ root if root.ndim == 2 else features * root[None, :]
+    g = spread @ spread.T
     diagonal = jnp.diagonal(g)
     return jnp.maximum(diagonal[:, None] + diagonal[None, :] - 2 * g, 0)
 

@@ -22,8 +22,11 @@ Minimising from scratch at every step would take many passes over all pairs. Ins
 - Memory does not grow with the number of steps. The pairs of the last ``window`` steps are stored. An older pair is
   replaced by its second-order expansion around the θ̂ of the step in which it leaves the window, ``window`` steps after
   it was observed. So θ̂ is that of eq. 1 for the first ``window`` steps and close to it after.
-- M⁻¹ is updated by each step's pairs. When the Hessian is computed anew, a step of Newton's iteration for inverses
-  removes the rounding errors of M⁻¹. Nothing is factored: products of matrices run batched on any device.
+- Of M only a root S of its inverse is kept, SSᵀ = M⁻¹, and updated by each step's pairs (Potter's square-root filter).
+  Rounding of M⁻¹ itself can leave it a negative eigenvalue, which later pairs make larger without bound; Newton's
+  iteration for inverses would add more rounding if M is ill-conditioned, and with d = 207 and λ = 0.001 it reached NaN
+  within 15 steps. SSᵀ never has one, and every pair shrinks the errors of S along it as it shrinks S.
+  Nothing is factored: products of matrices run batched on any device.
 """
 
 from collections.abc import Callable
@@ -44,9 +47,8 @@ class PairwiseEstimate(NamedTuple):
     """θ̂ and M, and what the next steps need to update them. A pair is a row x_ij; a row of 0 is no pair."""
 
     theta: Array  # float[d], θ̂
-    m: Array  # float[d, d], M
-    m_error: Array  # float[d, d], the excess of m over M, so that m still grows after 2²⁴ steps
-    m_inverse: Array  # float[d, d], M⁻¹
+    root: Array  # float[d, d], S with SSᵀ = M⁻¹
+    root_error: Array  # float[d, d], its excess, without which it would stop to shrink after some 10⁶ steps
     log_det: Array  # float[], log(det M / det λI)
     log_det_error: Array  # float[], its excess, without which it would stop to grow after some 10⁶ steps
     anchor: Array  # float[d], the θ of the anchor
@@ -73,9 +75,8 @@ def initial_estimate(num_features: int, num_pairs: int, window: int, regularizat
     d, eye = num_features, jnp.eye(num_features)
     return PairwiseEstimate(
         theta=jnp.zeros(d),
-        m=regularization * eye,
-        m_error=jnp.zeros((d, d)),
-        m_inverse=eye / regularization,
+        root=eye / jnp.sqrt(regularization),
+        root_error=jnp.zeros((d, d)),
         log_det=jnp.zeros(()),
         log_det_error=jnp.zeros(()),
         anchor=jnp.zeros(d),
@@ -126,8 +127,8 @@ def projected(estimate: PairwiseEstimate, regularization: Array, loss: str, radi
     example, what eq. 4 minimises was 14 % above its minimum.
     """
     hessian = _ridged(estimate.hessian + estimate.recent_hessian, _ridge(estimate, regularization, loss))
-    metric = hessian @ estimate.m_inverse @ hessian
-    values, vectors = jnp.linalg.eigh((metric + metric.T) / 2)
+    rooted = hessian @ estimate.root
+    values, vectors = jnp.linalg.eigh(rooted @ rooted.T)
     values, along, length = jnp.maximum(values, 0), vectors.T @ estimate.theta, jnp.linalg.norm(estimate.theta)
 
     def shrunk(mu: Array) -> Array:
@@ -168,12 +169,10 @@ def _add_to_window(estimate: PairwiseEstimate, pairs: Array, step: Array) -> Pai
 
 def _add_to_m(estimate: PairwiseEstimate, pairs: Array) -> PairwiseEstimate:
     """Line 10."""
-    m_inverse, growth = add_rows(estimate.m_inverse, pairs)
-    m = CompensatedSum(estimate.m, estimate.m_error).add(pairs.T @ pairs)
+    change, growth = root_change(estimate.root, pairs)
+    root = CompensatedSum(estimate.root, estimate.root_error).add(change)
     log_det = CompensatedSum(estimate.log_det, estimate.log_det_error).add(growth)
-    return estimate._replace(
-        m=m.total, m_error=m.error, m_inverse=m_inverse, log_det=log_det.total, log_det_error=log_det.error
-    )
+    return estimate._replace(root=root.total, root_error=root.error, log_det=log_det.total, log_det_error=log_det.error)
 
 
 def _add_to_recent(estimate: PairwiseEstimate, pairs: Array, step: Array) -> PairwiseEstimate:
@@ -188,7 +187,6 @@ class _Solution(NamedTuple):
     """The fields of the estimate that a new θ̂ changes; without the window, so that no branch has to return it."""
 
     theta: Array
-    m_inverse: Array
     anchor: Array
     gradient: Array
     hessian: Array
@@ -199,7 +197,7 @@ class _Solution(NamedTuple):
 def _follow(estimate: PairwiseEstimate, ridge: Array, loss: str) -> _Solution:
     """Newton's method on the expansion around the anchor plus the pairs since then."""
     recent, hessian = estimate.recent, _ridged(estimate.hessian + estimate.recent_hessian, ridge)
-    precondition = _preconditioner(hessian, estimate.m_inverse, loss)
+    precondition = _preconditioner(hessian, estimate.root, loss)
 
     def newton(_: Array, theta: Array) -> Array:
         wrong = jax.nn.sigmoid(-(recent @ theta))
@@ -215,7 +213,6 @@ def _move_anchor(estimate: PairwiseEstimate, step: Array, ridge: Array, loss: st
     """Newton's method on eq. 1 itself. The new anchor is the θ before its last step."""
     span = estimate.recent.shape[0]  # rows
     num_filled = jnp.minimum(step // _SPAN + 1, estimate.pairs.shape[0] // span)
-    eye = jnp.eye(estimate.theta.shape[0])
     anew = _due(step, 5, 256)
 
     def over_pairs(add: Any, first: Array) -> Array:
@@ -235,26 +232,20 @@ def _move_anchor(estimate: PairwiseEstimate, step: Array, ridge: Array, loss: st
     def largest_logit(change: Array) -> Array:
         return over_pairs(lambda most, x: jnp.maximum(most, jnp.max(jnp.abs(x @ change))), jnp.zeros_like(change[0]))
 
-    def refined_inverse() -> Array:
-        refined = estimate.m_inverse @ (2 * eye - estimate.m @ estimate.m_inverse)
-        return (refined + refined.T) / 2
-
-    m_inverse = jax.lax.cond(anew, refined_inverse, lambda: estimate.m_inverse)
-
     def newton(number: Array, carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         theta, _, _, hessian = carry
         recompute = anew & ((number == 0) | (step < 4 * _SPAN))
         hessian = jax.lax.cond(recompute, lambda: hessian_at(theta), lambda: hessian)
         gradient = gradient_at(theta)
         ridged = _ridged(hessian, ridge)
-        precondition = _preconditioner(ridged, m_inverse, loss)
+        precondition = _preconditioner(ridged, estimate.root, loss)
         change = _solve(ridged, precondition, -gradient - ridge * theta, *_AT_ANCHORS)
         return theta + _damping(largest_logit(change)) * change, theta, gradient, hessian
 
     first = (estimate.theta, estimate.anchor, estimate.gradient, estimate.hessian + estimate.recent_hessian)
     theta, anchor, gradient, hessian = jax.lax.fori_loop(0, jnp.where(step < _SPAN, 6, 3), newton, first)
     none = jnp.zeros_like(estimate.recent), jnp.zeros_like(estimate.recent_hessian)
-    return _Solution(theta, m_inverse, anchor, gradient, hessian, *none)
+    return _Solution(theta, anchor, gradient, hessian, *none)
 
 
 def _due(step: Array, shift: int, most: int) -> Array:
@@ -280,14 +271,14 @@ def _ridged(hessian: Array, ridge: Array) -> Array:
     return hessian + ridge * jnp.eye(hessian.shape[0])
 
 
-def _preconditioner(hessian: Array, m_inverse: Array, loss: str) -> Callable[[Array], Array]:
+def _preconditioner(hessian: Array, root: Array, loss: str) -> Callable[[Array], Array]:
     """A cheap approximation of H⁻¹·v.
 
     M⁻¹ removes most of the Hessian's spread, for H is M with every pair weighted by its curvature; with a ridge that
     grows, the ridge is most of H, and so of its diagonal.
     """
     if loss == "sum":
-        return lambda v: m_inverse @ v
+        return lambda v: root @ (v @ root)
     diagonal = jnp.diagonal(hessian)
     return lambda v: v / jnp.where(diagonal > 0, diagonal, 1)
 
@@ -327,20 +318,27 @@ def _solve(
     return jax.lax.while_loop(continues, iterate, start)[1]
 
 
-def add_rows(inverse: Array, rows: Array) -> tuple[Array, Array]:
-    """(A + Σxxᵀ)⁻¹ from A⁻¹ [d, d] and a few rows x [n, d], and the growth of log det A.
+def root_change(root: Array, rows: Array) -> tuple[Array, Array]:
+    """The change of S [d, d] with SSᵀ = A⁻¹ when A grows by Σxxᵀ over a few rows x [n, d], and the growth of log det A.
 
-    These are Sherman–Morrison updates, one row after the other, but on vectors alone: the matrix is read and written
-    once.
+    A row x changes S by −γ·Sv·vᵀ, with v = Sᵀx, r² = 1 + vᵀv and γ = 1/(r² + r) (Potter, 1963). The rows follow one
+    another, but on vectors alone: the matrix is read twice and its change written once.
     """
-    spread = (inverse @ rows.T).T  # [n, d]
-    steps: list[Array] = []
+    rows_v = rows @ root  # Sᵀx, of the S before all rows
+    rows_sv = rows_v @ root.T
+    old: list[Array] = []  # Sv, of the S before all rows
+    vs: list[Array] = []
+    sides: list[Array] = []  # γ·Sv, of the S before the row
     gains: list[Array] = []
     for k in range(rows.shape[0]):
-        v = spread[k]
-        for u in steps:
-            v = v - jnp.dot(u, rows[k]) * u
-        gains.append(jnp.dot(v, rows[k]))
-        steps.append(v / jnp.sqrt(1 + gains[-1]))
-    vectors = jnp.stack(steps)
-    return inverse - vectors.T @ vectors, jnp.sum(jnp.log1p(jnp.stack(gains)))
+        v, sv = rows_v[k], rows_sv[k]
+        for j in range(k):
+            overlap = jnp.dot(sides[j], rows[k])
+            v, sv = v - overlap * vs[j], sv - overlap * old[j]
+        old.append(sv)
+        for j in range(k):
+            sv = sv - jnp.dot(vs[j], v) * sides[j]
+        gains.append(jnp.dot(v, v))
+        vs.append(v)
+        sides.append(sv / (1 + gains[-1] + jnp.sqrt(1 + gains[-1])))
+    return -jnp.stack(sides).T @ jnp.stack(vs), jnp.sum(jnp.log1p(jnp.stack(gains)))

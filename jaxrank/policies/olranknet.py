@@ -13,8 +13,8 @@ The full text of the paper was not at hand: this is written from its abstract, f
 released code (HCDM/OnlineLearningToRank). Where they leave a choice, or time and memory have to stay constant:
 
 - A as printed has as many rows as the network has parameters. ``confidence="diagonal"``, the default, keeps only its
-  diagonal, as the released code does for large networks ("gd_diag"); "full" keeps A⁻¹ and updates it by
-  Sherman–Morrison ("gd").
+  diagonal, as the released code does for large networks ("gd_diag"); "full" keeps a root of A⁻¹,
+  updated as PairRank does ("gd").
 - The paper scales gradients by 1/√m and λ by the width m. As in the released code, m is 1 here. The theorem's α_t and
   its approximation error ε(m) are replaced by the constant α, again as released.
 - When and on what the network is trained is explained in ``_network``: every ``train_every`` steps, by
@@ -38,12 +38,12 @@ from jaxrank.core.types import Array, Key, Query
 from jaxrank.learning.rankers import Params
 from jaxrank.policies._blocks import certain_orders, widths
 from jaxrank.policies._network import History, Lists, Network, NeuralPairwise, differences
-from jaxrank.policies._pairwise_estimate import add_rows
+from jaxrank.policies._pairwise_estimate import root_change
 
 
 class OLRankNetState(NamedTuple):
     network: Network
-    confidence: Array  # float[p], the diagonal of A, or float[p, p], A⁻¹
+    confidence: Array  # float[p], the diagonal of A, or float[p, p], S with SSᵀ = A⁻¹
     history: History
 
 
@@ -77,7 +77,7 @@ class OLRankNet(NeuralPairwise):
         network = self._new_network(key, history.lists.documents.shape[-1])
         size = _raveled(network.params).shape[0]
         diagonal = self.confidence == "diagonal"
-        first = self.regularization * jnp.ones(size) if diagonal else jnp.eye(size) / self.regularization
+        first = self.regularization * jnp.ones(size) if diagonal else jnp.eye(size) / jnp.sqrt(self.regularization)
         return OLRankNetState(network, first, history)
 
     def update(self, key: Key, state: OLRankNetState, query: Query, ranking: Array, clicks: Array) -> OLRankNetState:
@@ -87,7 +87,7 @@ class OLRankNet(NeuralPairwise):
         if self.confidence == "diagonal":
             confidence = state.confidence + jnp.sum(slopes**2, axis=0)
         else:
-            confidence, _ = add_rows(state.confidence, slopes)
+            confidence = state.confidence + root_change(state.confidence, slopes)[0]
         network, history = self._learn(batch_key, state.network, state.history, new, query.step)
         return OLRankNetState(network, confidence, history)
 
@@ -100,13 +100,13 @@ class OLRankNet(NeuralPairwise):
         return _raveled(state.network.params)
 
     def _belief(self, state: OLRankNetState) -> tuple[Any, ...]:
-        inverse = 1 / state.confidence if self.confidence == "diagonal" else state.confidence
-        return state.network.params, inverse, self.alpha
+        root = jax.lax.rsqrt(state.confidence) if self.confidence == "diagonal" else state.confidence
+        return state.network.params, root, self.alpha
 
     def _orders(self, mask: Array, features: Array, *belief: Any) -> tuple[Array, Array]:
-        params, inverse, alpha = belief
+        params, root, alpha = belief
         scores = self.ranker.apply(params, features)
-        return scores, certain_orders(scores, widths(self._tangents(params, features), inverse), alpha, mask)
+        return scores, certain_orders(scores, widths(self._tangents(params, features), root), alpha, mask)
 
     def _tangents(self, params: Params, features: Array) -> Array:
         """float[L, p]: the gradients g(x) of documents [L, d]."""

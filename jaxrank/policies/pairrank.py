@@ -49,7 +49,7 @@ from jaxrank.policies._pairwise_estimate import PairwiseEstimate, add_pairs, ini
 
 
 class PairRankState(NamedTuple):
-    estimate: PairwiseEstimate  # θ̂, M, M⁻¹ and log det M, from all pairs so far
+    estimate: PairwiseEstimate  # θ̂, a root of M⁻¹ and log det M, from all pairs so far
 
 
 @pytree
@@ -105,14 +105,14 @@ class PairRank:
         K, exploration = query.list_size, self.exploration
         features, mask = documents(query, self)  # line 2
 
-        def choose(mask: Array, features: Array, words: Array, theta: Array, m_inverse: Array, alpha: Array) -> Array:
+        def choose(mask: Array, features: Array, words: Array, theta: Array, root: Array, alpha: Array) -> Array:
             scores = features @ theta
-            certain = certain_orders(scores, widths(features, m_inverse), alpha, mask)  # line 3; line 4 is the rest
+            certain = certain_orders(scores, widths(features, root), alpha, mask)  # line 3; line 4 is the rest
             return explored_list(words, scores, certain, mask, K, exploration)  # lines 5–6
 
         words = random_words(key, exploration, K, mask.shape[0])
         alpha = self._alpha(state, features.shape[1])
-        return by_size(choose, K, mask, features, words, self.weights(state), state.estimate.m_inverse, alpha)
+        return by_size(choose, K, mask, features, words, self.weights(state), state.estimate.root, alpha)
 
     def update(self, key: Key, state: PairRankState, query: Query, ranking: Array, clicks: Array) -> PairRankState:
         features, mask = documents(query, self)
@@ -139,7 +139,7 @@ class PairRank:
         """int32[L]: the number of each document's block, 0 for the top one, for probes."""
         features, mask = documents(query, self)
         scores, alpha = self.score(state, features), self._alpha(state, features.shape[1])
-        certain = certain_orders(scores, widths(features, state.estimate.m_inverse), alpha, mask)
+        certain = certain_orders(scores, widths(features, state.estimate.root), alpha, mask)
         return blocks(scores, certain, mask)
 
     def _alpha(self, state: PairRankState, num_features: int) -> Array:

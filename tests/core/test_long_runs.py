@@ -66,18 +66,22 @@ def test_ridge_regression_beyond_2_to_the_24_observations():
 
 
 def test_pairrank_keeps_counting_beyond_2_to_the_24_steps():
-    """M = 2²⁴·I grows by less than half its spacing at every step, and so does log det M: both still add up."""
+    """M = 2²⁴·I grows by less than half its spacing at every step, and so does log det M: both still add up.
+
+    The root of M⁻¹ shrinks by less than half its spacing, too.
+    """
     d, n, steps = 4, 3, 4_000
     rng = np.random.default_rng(0)
     pairs = rng.uniform(-0.5, 0.5, (steps, n, d)).astype(np.float32)
     estimate = pairwise.initial_estimate(d, n, 64, jnp.float32(1.0))
     eye = jnp.eye(d)
-    estimate = estimate._replace(m=2.0**24 * eye, m_inverse=2.0**-24 * eye, log_det=jnp.float32(d * np.log(2.0**24)))
+    estimate = estimate._replace(root=2.0**-12 * eye, log_det=jnp.float32(d * np.log(2.0**24)))
     add = jax.jit(lambda e, all_pairs: jax.lax.scan(lambda e, x: (pairwise._add_to_m(e, x), None), e, all_pairs)[0])
     last = jax.device_get(add(estimate, jnp.asarray(pairs)))
     growth = np.einsum("tnp,tnq->pq", pairs, pairs, dtype=np.float64)
     assert growth.diagonal().min() > 500, "enough to see"
-    found = last.m.astype(np.float64) - last.m_error - 2.0**24 * np.eye(d)
+    root = last.root.astype(np.float64) - last.root_error
+    found = np.linalg.inv(root @ root.T) - 2.0**24 * np.eye(d)
     np.testing.assert_allclose(found, growth, atol=1e-3 * growth.max())
     gained = np.linalg.slogdet(np.eye(d) + growth / 2**24)[1]
     found = (last.log_det.astype(np.float64) - last.log_det_error) - np.float32(d * np.log(2.0**24))

@@ -15,9 +15,13 @@ from streams import documents, indices, stream
 
 import jaxrank as jr
 from jaxrank.policies import _blocks
-from jaxrank.policies._pairwise_estimate import initial_estimate, projected
+from jaxrank.policies._pairwise_estimate import _add_to_m, initial_estimate, projected
 
 STEPS = 600
+
+
+def inverse_of(state):
+    return state.estimate.root @ state.estimate.root.T
 
 
 def follow(policy, environment, num_steps, seed=0):
@@ -34,7 +38,7 @@ def follow(policy, environment, num_steps, seed=0):
             else (environment.list_size, environment.queries.max_documents),
             jnp.uint32,
         ),
-        statistics=lambda policy, state: (state.estimate.theta, state.estimate.m_inverse, state.estimate.log_det),
+        statistics=lambda policy, state: (state.estimate.theta, inverse_of(state), state.estimate.log_det),
     )
     run.indices = indices(environment, num_steps, seed)
     return run
@@ -96,7 +100,7 @@ def test_the_estimate_as_released_is_scipys_minimiser_of_the_mean_loss(user):
         environment,
         600,
         draws=lambda rank_key, update_key: jax.random.bits(update_key, (6,), jnp.uint32),
-        statistics=lambda policy, state: (state.estimate.theta, state.estimate.m_inverse, state.estimate.num_pairs),
+        statistics=lambda policy, state: (state.estimate.theta, inverse_of(state), state.estimate.num_pairs),
     )
     numbers = indices(environment, 600, 0)
     expected = reference.PairRank(environment.queries.num_features, 0.1, 0.01, "conservative", mean=True)
@@ -132,6 +136,30 @@ def test_the_estimate_stays_close_when_old_pairs_are_expanded(seed):
         assert error < 0.05
 
 
+def test_the_inverse_of_m_stays_accurate_when_m_is_ill_conditioned():
+    """λ = 0.001 and pairs along a few directions: all widths to 1e-3 of those by NumPy's inverse in float64.
+
+    In float32, M⁻¹ itself with Newton's iteration for inverses at every step was NaN from step 5 on; without the
+    iteration it was wrong by up to 5e-3.
+    """
+    d, n, steps, lam = 120, 5, 400, 1e-3
+    rng = np.random.default_rng(0)
+    factors = rng.random((6, d)) * (0.5 ** np.arange(6))[:, None]
+
+    def differences(count):
+        return (rng.normal(size=(count, 6)) @ factors + 5e-3 * rng.normal(size=(count, d))).astype(np.float32)
+
+    pairs, others = differences(steps * n), differences(200).astype(np.float64)
+    first = initial_estimate(d, n, 64, jnp.float32(lam))
+    add = jax.jit(lambda e, x: jax.lax.scan(lambda e, x: (_add_to_m(e, x), _add_to_m(e, x).root), e, x)[1])
+    roots = np.asarray(add(first, jnp.asarray(pairs).reshape(steps, n, d)), np.float64)
+    M = lam * np.eye(d) + np.cumsum(np.einsum("tnd,tne->tde", *[pairs.reshape(steps, n, d).astype(np.float64)] * 2), 0)
+    assert np.linalg.cond(M[-1]) > 1e6
+    for t in range(0, steps, 57):
+        exact = np.einsum("bd,de,be->b", others, np.linalg.inv(M[t]), others)
+        np.testing.assert_allclose(((others @ roots[t]) ** 2).sum(axis=1), exact, rtol=1e-3, err_msg=f"step {t + 1}")
+
+
 def test_the_projection_is_the_minimiser_of_the_linearised_equation_4():
     """Into a ball of half the length of θ̂, against SciPy's minimiser of (θ − θ̂)ᵀHM⁻¹H(θ − θ̂) there."""
     rng = np.random.default_rng(0)
@@ -149,7 +177,7 @@ def test_the_projection_is_the_minimiser_of_the_linearised_equation_4():
     best = scipy.optimize.minimize(distance, theta / 2, constraints=[ball], options={"ftol": 1e-14, "maxiter": 1_000})
     estimate = initial_estimate(5, 3, 64, 0.1)._replace(
         theta=jnp.asarray(theta, jnp.float32),
-        m_inverse=jnp.asarray(inverse, jnp.float32),
+        root=jnp.asarray(np.linalg.cholesky(inverse), jnp.float32),
         hessian=jnp.asarray(losses, jnp.float32),
     )
     found = projected(estimate, jnp.float32(0.1), "sum", jnp.float32(radius))
@@ -185,11 +213,13 @@ def test_blocks_are_components_merged_and_sorted_on_1000_random_instances():
     alpha = rng.choice([0.1, 0.3, 1.0], count).astype(np.float32)
     mask = np.arange(n) < real[:, None]
 
-    def solve(X, theta, m_inverse, alpha, mask):
-        certain = _blocks.certain_orders(X @ theta, _blocks.widths(X, m_inverse), alpha, mask)
+    def solve(X, theta, root, alpha, mask):
+        certain = _blocks.certain_orders(X @ theta, _blocks.widths(X, root), alpha, mask)
         return certain, _blocks.blocks(X @ theta, certain, mask)
 
-    certain, block = jax.jit(jax.vmap(solve))(X, theta, np.linalg.inv(M).astype(np.float32), alpha, mask)
+    certain, block = jax.jit(jax.vmap(solve))(
+        X, theta, np.linalg.cholesky(np.linalg.inv(M)).astype(np.float32), alpha, mask
+    )
     certain, block = np.asarray(certain), np.asarray(block)
     counts = []
     for b in range(count):
@@ -207,7 +237,7 @@ def test_widths_are_those_of_every_difference():
     M = 0.1 * np.eye(12) + A @ A.T
     x = X[:, None] - X[None, :]
     explicit = np.einsum("ijd,de,ije->ij", x, np.linalg.inv(M), x)
-    np.testing.assert_allclose(_blocks.widths(X, np.linalg.inv(M)), explicit, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(_blocks.widths(X, np.linalg.cholesky(np.linalg.inv(M))), explicit, rtol=1e-3, atol=1e-5)
 
 
 def test_conservative_lists_are_uniform_over_the_allowed_choices():
@@ -267,7 +297,7 @@ def test_lists_of_queries_of_all_sizes_are_those_of_whole_padding(exploration):
         query = environment.offer(index, jnp.int32(1))
         scores = query.features @ estimate.theta
         certain = _blocks.certain_orders(
-            scores, _blocks.widths(query.features, estimate.m_inverse), policy.alpha, query.mask
+            scores, _blocks.widths(query.features, estimate.root), policy.alpha, query.mask
         )
         if exploration == "conservative":
             return _blocks.conservative_list(jax.random.bits(key, (K, 150), jnp.uint32), certain, query.mask)
@@ -295,7 +325,7 @@ def test_lemma_1_by_hand_and_nothing_is_certain_with_it():
     d = environment.queries.num_features
     z = 2 * np.sqrt(d)
     c = np.exp(-z) / (1 + np.exp(-z)) ** 2
-    log_det = np.linalg.slogdet(np.asarray(state.estimate.m, np.float64))[1] - d * np.log(0.1)
+    log_det = -2 * np.linalg.slogdet(np.asarray(state.estimate.root, np.float64))[1] - d * np.log(0.1)
     alpha = 2 * 0.25 / c * (np.sqrt(0.25 * (log_det - 2 * np.log(0.1))) + np.sqrt(0.1) * 2)
     assert policy._alpha(state, d) == pytest.approx(alpha, rel=1e-3)
     query = environment.offer(jnp.int32(0), jnp.int32(1))
