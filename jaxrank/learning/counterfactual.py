@@ -155,9 +155,14 @@ def fit_examination(counts: ClickCounts, *, shuffled: bool = False, num_iteratio
 
 def fitted_examination(counts: ClickCounts, num_iterations: int = 1000) -> Array:
     """float[K]: ``fit_examination`` as a pure function of arrays, to be mapped over logs."""
+    return fitted_places(counts, num_iterations).examination
+
+
+def fitted_places(counts: ClickCounts, num_iterations: int = 1000) -> _em.PlaceParameters:
+    """α of the documents and χ of the positions by the EM of the position-based model; never shown, α is their mean."""
     log = place_counts(counts)
     start, held = _em.PlaceParameters.start(log, *counts.shown.shape)
-    return _em.repeat(_em.expect_places, num_iterations, start, held, log)[0].examination
+    return _em.repeat(_em.expect_places, num_iterations, start, held, log)[0]
 
 
 def place_counts(counts: ClickCounts) -> _em.PlaceCounts:

@@ -23,7 +23,7 @@ from jaxrank.core.pytrees import array, pytree, static
 from jaxrank.core.types import Array, Key, Policy, Query, State
 
 _SUBSETS = 14  # items up to which marginals are computed exactly, over all 2^L sets of items above a position
-_MOST_LISTS = 200_000  # lists that ``all_lists`` returns at most
+MOST_LISTS = 200_000  # lists that ``all_lists`` returns at most
 
 
 class ListDistribution(Protocol):
@@ -243,9 +243,9 @@ def prefix_probabilities(distribution: ListDistribution, ranking: Array) -> Arra
 def all_lists(num_items: int, list_size: int) -> np.ndarray:
     """int32[lists, K]: all lists of ``list_size`` of the items."""
     number = math.perm(num_items, list_size)
-    if number > _MOST_LISTS:
+    if number > MOST_LISTS:
         raise ValueError(
-            f"{list_size} of {num_items} items make {number:,} lists, more than {_MOST_LISTS:,}: "
+            f"{list_size} of {num_items} items make {number:,} lists, more than {MOST_LISTS:,}: "
             "sample them, by Lists.sampled(key, distribution, …)"
         )
     lists = np.zeros((1, 0), np.int32)

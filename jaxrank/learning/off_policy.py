@@ -15,7 +15,7 @@ more probable the target is to show what was clicked; they differ in what they t
 | ``cascade_dr`` | as ``cascade_ips``, of the clicks beyond those predicted | the items down to k |
 
 The fewer things a click is taken to depend on, the smaller the weights, and so the variance. The doubly robust ones
-take predictions of a click model: they are right if the weights or the model are, and vary less the better it is.
+start from the ``direct`` value: they are right if the weights or the model are, and vary less the better it is.
 ``clip`` bounds the weights (less variance, some bias); ``self_normalized`` divides by their mean (the same).
 
     log = jr.off_policy.simulate_log(key, model, jr.off_policy.Uniform(10, 5), num_sessions=10_000)
@@ -25,10 +25,11 @@ All of it is pure functions of arrays, so it can be mapped over logs and differe
 
 References: ``ips`` and ``cascade_ips`` (reward interaction) McInerney et al., KDD 2020; ``independent_ips`` and
 ``position_ips`` Li, Abbasi-Yadkori, Kveton, Muthukrishnan, Vinay, Wen, KDD 2018; ``cascade_dr`` Kiyohara et al., WSDM
-2022, whose baseline is the value of all positions from k on; here it is that of position k alone, which a click model
-gives exactly.
+2022: if Q̂_k, the predicted clicks from position k on, comes from one click model at all k, their recursion telescopes
+to the sum that is computed here.
 """
 
+import math
 import statistics
 import warnings
 from functools import partial
@@ -43,6 +44,7 @@ from jaxrank.core.checks import choice, integer, open_probability, positive, rea
 from jaxrank.core.pytrees import array, num_instances, over_instances, pytree, take_instances
 from jaxrank.core.types import Array, ClickModel, Key
 from jaxrank.learning.list_distributions import (
+    MOST_LISTS,
     EpsilonGreedy,
     ListDistribution,
     Lists,
@@ -53,6 +55,7 @@ from jaxrank.learning.list_distributions import (
     prefix_probabilities,
 )
 
+_SAMPLES = 10_000  # lists that stand for all lists of a target, where these are too many
 _WARN_AT = 5.0  # standard errors from what an estimator assumes at which ``evaluate`` warns
 
 
@@ -159,19 +162,32 @@ def expected_clicks(click_model: ClickModel, distribution: ListDistribution) -> 
 
     A sum over all lists, or over those of a ``Lists``: there are at most 200,000.
     """
+    return jnp.mean(_clicks_by_query(click_model, distribution))
+
+
+def _clicks_by_query(click_model: ClickModel, distribution: ListDistribution, num_samples: int = 0) -> Array:
+    """float[queries]: the expected clicks on a list of each query.
+
+    If ``num_samples`` is not 0, it is the mean over so many lists where there are too many of them to sum over.
+    """
     queries = _num_queries(click_model, distribution)
 
     def of_query(query: Array) -> Array:
         model, one = take_instances(click_model, query), take_instances(distribution, query)
         if isinstance(one, Lists):
             rankings, shares = one.rankings, one.probabilities
+        elif num_samples and math.perm(one.num_items, one.size) > MOST_LISTS:
+            rankings = jax.vmap(one.sample)(jax.random.split(jax.random.fold_in(jax.random.key(0), query), num_samples))
+            probability = jax.vmap(lambda ranking: prefix_probabilities(one, ranking)[-1])(rankings)
+            # 1 / num_samples each; the gradient is that of what the target's probabilities weigh
+            shares = probability / jax.lax.stop_gradient(probability) / num_samples
         else:
             rankings = jnp.asarray(all_lists(one.num_items, one.size))
             shares = jax.vmap(lambda ranking: prefix_probabilities(one, ranking)[-1])(rankings)
         clicks = jax.vmap(lambda ranking: jnp.sum(model.click_probability(ranking)))(rankings)
         return jnp.dot(shares, clicks, precision=jax.lax.Precision.HIGHEST)
 
-    return jnp.mean(jax.lax.map(of_query, jnp.arange(queries)))
+    return jax.lax.map(of_query, jnp.arange(queries))
 
 
 def _num_queries(click_model: ClickModel, distribution: ListDistribution) -> int:
@@ -214,22 +230,6 @@ def _predicted(log: Log, click_model: ClickModel) -> Array:
     )
 
 
-def _predicted_next(log: Log, target: ListDistribution, click_model: ClickModel) -> Array:
-    """float[sessions, K]: the click predicted at k if the target chooses the item there, under the items above."""
-
-    def of_session(query: Array, ranking: Array) -> Array:
-        model, one = take_instances(click_model, query), take_instances(target, query)
-
-        def click_at(position: Array, item: Array) -> Array:
-            return model.click_probability(ranking.at[position].set(item))[position]
-
-        positions, items = jnp.arange(ranking.shape[0]), jnp.arange(one.num_items)
-        clicks = jax.vmap(jax.vmap(click_at, in_axes=(None, 0)), in_axes=(0, None))(positions, items)
-        return jnp.sum(one.conditionals(ranking) * clicks, axis=1)
-
-    return jax.vmap(of_session)(log.query, log.rankings)
-
-
 class _Estimator(NamedTuple):
     needs: tuple[str, ...]  # one of these fields of the log
     assumption: str | None = None  # what ``evaluate`` tests
@@ -264,9 +264,12 @@ def estimate_value(
       weights [sessions, K].
     """
     clicks = log.clicks.astype(float)
+    baseline, predicted = jnp.zeros(clicks.shape[0]), jnp.zeros(clicks.shape)
+    if ESTIMATORS[estimator].model == "model":
+        of_query = _clicks_by_query(click_model, target, _SAMPLES)
+        baseline = baseline + (of_query[log.query] if of_query.shape[0] > 1 else of_query)
     if estimator == "direct":
-        value = expected_clicks(click_model, target)
-        return value, jnp.full(clicks.shape[0], value), jnp.ones(clicks.shape)
+        return jnp.mean(baseline), baseline, jnp.ones(clicks.shape)
     if estimator in ("ips", "doubly_robust"):
         weights = _list_weights(log, target)
     elif estimator in ("cascade_ips", "cascade_dr"):
@@ -277,12 +280,7 @@ def estimate_value(
         weights = _position_weights(log, target, examination)
     if clip is not None:
         weights = jnp.minimum(weights, clip)
-    baseline, predicted = jnp.zeros(clicks.shape[0]), jnp.zeros(clicks.shape)
-    if estimator == "doubly_robust":
-        baseline, predicted = baseline + expected_clicks(click_model, target), _predicted(log, click_model)
-    elif estimator == "cascade_dr":
-        above = jnp.pad(weights[:, :-1], ((0, 0), (1, 0)), constant_values=1)
-        baseline = jnp.sum(above * _predicted_next(log, target, click_model), axis=1)
+    if click_model is not None:
         predicted = _predicted(log, click_model)
     if not self_normalized:
         parts = baseline + jnp.sum(weights * (clicks - predicted), axis=1)
@@ -316,7 +314,8 @@ def evaluate(
       log: of the logging ranker.
       target: the distribution of lists to evaluate, for all queries or with a query axis.
       estimator: one of those in the table above.
-      click_model: predicts clicks, for ``direct``, ``doubly_robust`` and ``cascade_dr``.
+      click_model: predicts clicks, for ``direct``, ``doubly_robust`` and ``cascade_dr``; where the target has more than
+        200,000 lists, 10,000 samples of them are predicted, whose own error the interval leaves out.
       examination: χ [K], for ``position_ips``.
       clip: the upper bound of the weights.
       self_normalized: divide the weights by their mean.

@@ -2,8 +2,9 @@
 
 Shared definitions, equal to rounding: list, cascade (reward-interaction) and independent IPS, each self-normalised too,
 and cascade DR. obp normalises the weights of list IPS over all positions at once, jaxrank by position: the same, as
-they do not depend on the position. Its cascade DR takes any Q̂; jaxrank's is the click at the position itself, so Q̂ is
-set to that. What obp has no counterpart of: position-based IPS, the direct method and doubly robust over lists.
+they do not depend on the position. Its cascade DR takes any Q̂, the predicted clicks from a position on; jaxrank's come
+from a click model, so these are given to obp, computed list by list. obp has no position-based IPS, no direct method and
+no doubly robust estimator over lists for rankings, and its intervals are bootstrapped: those are not compared.
 """
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import jaxrank as jr
+from jaxrank.learning.list_distributions import prefix_probabilities
 from jaxrank.learning.off_policy import probabilities_of
 
 slate = pytest.importorskip("obp.ope.estimators_slate")
@@ -59,12 +61,17 @@ def test_inverse_propensity_estimates_are_those_of_obp(log, estimator, plain, no
 def test_cascade_doubly_robust_estimates_are_those_of_obp(log):
     prefix, _ = probabilities_of(TARGET, jnp.zeros(SESSIONS, jnp.int32), log.rankings, with_placed=False)
 
-    def next_clicks(ranking):
-        def click_at(k, item):
-            return GUESS.click_probability(ranking.at[k].set(item))[k]
+    lists = jr.off_policy.all_lists(L, K)
+    share = np.asarray(jax.vmap(lambda ranking: prefix_probabilities(TARGET, ranking)[-1])(lists), np.float64)
+    clicks = np.asarray(jax.vmap(GUESS.click_probability)(lists), np.float64)
 
-        return jax.vmap(lambda k: jax.vmap(lambda item: click_at(k, item))(jnp.arange(L)))(jnp.arange(K))
+    def from_here_on(above, item):
+        """The clicks that GUESS predicts from a position on, given the items above it and the one there."""
+        k = len(above)
+        same = (lists[:, : k + 1] == [*above, item]).all(axis=1)
+        return share[same] @ clicks[same, k:].sum(axis=1) / share[same].sum() if same.any() else 0.0
 
+    q_hat = [[from_here_on(row[:k], item) for k in range(K) for item in range(L)] for row in log.rankings.tolist()]
     expected = slate.SlateCascadeDoublyRobust(len_list=K, n_unique_action=L).estimate_policy_value(
         slate_id=np.repeat(np.arange(SESSIONS), K),
         action=np.asarray(log.rankings).reshape(-1),
@@ -72,7 +79,7 @@ def test_cascade_doubly_robust_estimates_are_those_of_obp(log):
         position=np.tile(np.arange(K), SESSIONS),
         pscore_cascade=flat(log.prefix),
         evaluation_policy_pscore_cascade=flat(prefix),
-        q_hat=flat(jax.vmap(next_clicks)(log.rankings)),
+        q_hat=flat(q_hat),
         evaluation_policy_action_dist=flat(jax.vmap(TARGET.conditionals)(log.rankings)),
     )
     found = jr.evaluate(log, TARGET, "cascade_dr", click_model=GUESS).value
