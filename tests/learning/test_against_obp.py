@@ -3,8 +3,8 @@
 Shared definitions, equal to rounding: list, cascade (reward-interaction) and independent IPS, each self-normalised too,
 and cascade DR. obp normalises the weights of list IPS over all positions at once, jaxrank by position: the same, as
 they do not depend on the position. Its cascade DR takes any Q̂, the predicted clicks from a position on; jaxrank's come
-from a click model, so these are given to obp, computed list by list. obp has no position-based IPS, no direct method and
-no doubly robust estimator over lists for rankings, and its intervals are bootstrapped: those are not compared.
+from a click model, so these are given to obp, computed list by list. obp has no position-based IPS, no direct method
+and no doubly robust estimator over lists for rankings, and its intervals are bootstrapped: those are not compared.
 """
 
 import jax
