@@ -1,11 +1,12 @@
 """Which off-policy estimator for which users? Every estimator against the exact value, which a simulator knows.
 
 Worlds are click models; logs come from ε-greedy around the production list, the target is a Plackett–Luce ranker that
-knows the attraction. Many logs of each size give the bias and the spread of each estimator. A doubly robust estimator
-and the direct method need predictions, and ``position_ips`` needs χ: all take them from the position-based model with
-the world's attraction and its mean examination of random lists, which is right in the position-based world only.
+knows the attraction. Many logs of each size give the bias and the spread of each estimator. The doubly robust
+estimators and the direct method need predictions, and ``position_ips`` needs χ: all take them from a position-based
+model fitted to the same log, which is the right kind of model in the position-based world only.
 """
 
+import itertools
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.click_models import PositionBasedModel
-from jaxrank.core.pytrees import over_instances
 from jaxrank.core.types import Array, Key
 from jaxrank.learning import off_policy
+from jaxrank.learning.counterfactual import LoggedLists, fitted_places
 from jaxrank.output.plotting import Entries, legend_below, panels, plain_ticks, styles
 from jaxrank.output.report import Report
-from jaxrank.output.tables import markdown
+from jaxrank.output.tables import counted, markdown, plus_minus
 from jaxrank.studies.papers.figure import FigureRequest, queries
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ ESTIMATORS: dict[str, dict[str, Any]] = {
 }
 MODELS = ("cm", "dcm", "pbm", "ubm", "dbn", "ccm")
 _AT_ONCE = 16  # logs
+_EM_ITERATIONS = 100  # of the fitted position-based model
 
 
 class _Size(NamedTuple):
@@ -51,7 +53,7 @@ class _Size(NamedTuple):
 
 _SIZES = {
     "smoke": _Size(("cm", "pbm"), 2, 20, (50,), (0.8,), (2,)),
-    "laptop": _Size(MODELS, 5, 500, (100, 1_000), (0.9, 0.5), (3, 5)),
+    "laptop": _Size(MODELS, 5, 200, (100, 1_000, 10_000), (0.9, 0.5), (3, 5)),
     "paper": _Size(MODELS, 10, 1_000, (100, 1_000, 10_000), (0.9, 0.5, 0.2), (3, 5)),
 }
 
@@ -80,7 +82,9 @@ def off_policy_bench(request: FigureRequest) -> Report:
     result = xarray.Dataset({"error": ((*coords, "log"), errors)}, coords)
     result["bias"] = result["error"].mean("log")
     result["bias_error"] = result["error"].std("log", ddof=1) / np.sqrt(size.num_logs)
-    result["rmse"] = np.sqrt((result["error"] ** 2).mean("log"))
+    square = result["error"] ** 2
+    result["rmse"] = np.sqrt(square.mean("log"))
+    result["rmse_error"] = square.std("log", ddof=1) / np.sqrt(size.num_logs) / (2 * result["rmse"])
     result.attrs |= {"data": request.world, "scale": request.scale, "wall_time_seconds": time.time() - started}
     return Report(result, _picture(result), _table(result, size))
 
@@ -93,24 +97,18 @@ def _errors(world: Any, list_size: int, epsilon: float, sessions: int, num_logs:
     target = off_policy.PlackettLuce(2 * (attraction - attraction.mean(axis=-1, keepdims=True)) / spread, list_size)
     production = jnp.broadcast_to(-jnp.arange(L, dtype=float), attraction.shape)
     logger = off_policy.EpsilonGreedy(production, epsilon, list_size)
-    examination = _examination(world, L, list_size)
-    prediction = PositionBasedModel(attraction, examination)
     exact = off_policy.expected_clicks(world, target)
-    found = _estimates(
-        jax.random.split(jax.random.key(0), num_logs), world, logger, target, examination, prediction, sessions
-    )
+    found = _estimates(jax.random.split(jax.random.key(0), num_logs), world, logger, target, sessions)
     return np.asarray((found - exact) / exact, np.float64).T
 
 
 @partial(jax.jit, static_argnames="sessions")
-def _estimates(
-    keys: Key, world: Any, logger: Any, target: Any, examination: Array, prediction: Any, sessions: int
-) -> Array:
-    needs: dict[str, dict[str, Any]] = {"position_ips": {"examination": examination}}
-    needs |= {name: {"click_model": prediction} for name in ("direct", "doubly_robust", "cascade_dr")}
-
+def _estimates(keys: Key, world: Any, logger: Any, target: Any, sessions: int) -> Array:
     def of_log(key: Key) -> Array:
         log = off_policy.simulate_log(key, world, logger, num_sessions=sessions)
+        fitted = _fitted(log, world.attraction.shape)
+        needs: dict[str, dict[str, Any]] = {"position_ips": {"examination": fitted.examination}}
+        needs |= {name: {"click_model": fitted} for name in ("direct", "doubly_robust", "cascade_dr")}
         values = [
             off_policy.estimate_value(log, target, **options, **needs.get(options["estimator"], {}))[0]
             for options in ESTIMATORS.values()
@@ -120,12 +118,13 @@ def _estimates(
     return jax.lax.map(of_log, keys, batch_size=min(_AT_ONCE, keys.shape[0]))
 
 
-def _examination(world: Any, num_items: int, list_size: int) -> Array:
-    """float[K]: the mean examination of random lists over all queries."""
-    keys = jax.random.split(jax.random.key(1), 200)
-    lists = jax.vmap(lambda key: jax.random.permutation(key, num_items)[:list_size].astype(jnp.int32))(keys)
-    mean = over_instances(lambda one: jax.vmap(one.examination_probability)(lists).mean(axis=0), world)
-    return jnp.clip(mean.reshape(-1, list_size).mean(axis=0), 1e-3, 1)
+def _fitted(log: off_policy.Log, shape: tuple[int, int]) -> PositionBasedModel:
+    """A position-based model of queries × items by EM."""
+    num_queries, L = shape
+    rows = log.query[:, None] * L + log.rankings
+    counts = LoggedLists(rows, jnp.ones(rows.shape, bool), log.clicks).counts(num_queries * L)
+    found = fitted_places(counts, _EM_ITERATIONS)
+    return PositionBasedModel(found.attraction.reshape(shape), found.examination)
 
 
 def _picture(result: "xarray.Dataset") -> Any:
@@ -137,7 +136,7 @@ def _picture(result: "xarray.Dataset") -> Any:
     for ax, model in zip(axes, result["click_model"].values, strict=True):
         for name in ESTIMATORS:
             line = chosen.sel(click_model=model, estimator=name)
-            (entries[name],) = ax.plot(line["sessions"], line, **looks[name])
+            (entries[name],) = ax.plot(line["sessions"], line, **looks[name] | {"markevery": 1})
         ax.set(xscale="log", yscale="log", title=str(model).upper(), xlabel="Sessions", ylabel="Relative RMSE")
         plain_ticks(ax.yaxis)
     legend_below(figure, entries)
@@ -145,27 +144,35 @@ def _picture(result: "xarray.Dataset") -> Any:
 
 
 def _table(result: "xarray.Dataset", size: _Size) -> str:
-    """Relative bias and error at the largest log, the longest list and the furthest logger; the best of each world."""
+    """Relative bias and error at the longest list and the furthest logger; the best estimator of every cell."""
     chosen = result.isel(list_size=-1, epsilon=-1, sessions=-1)
-    rows, lines = [], []
+    bias, rmse = [], []
     for name in ESTIMATORS:
-        cells = []
-        for model in size.models:
-            one = chosen.sel(estimator=name, click_model=model)
-            biased = abs(float(one["bias"])) > 3 * float(one["bias_error"]) + 1e-6
-            cells.append(f"{float(one['bias']):+.3f}{' *' if biased else ''}, {float(one['rmse']):.3f}")
-        rows.append([name, *cells])
-    for model in size.models:
-        rmse = chosen["rmse"].sel(click_model=model)
-        best = [str(rmse["estimator"].values[i]) for i in np.argsort(rmse.values, kind="stable")[:2]]
-        lines.append(f"- {model.upper()}: {best[0]} ({float(rmse.sel(estimator=best[0])):.3f}), then {best[1]}.")
-    last = f"{size.sessions[-1]:,} sessions, K = {size.list_sizes[-1]}, ε = {size.epsilons[-1]}, {size.num_logs:,} logs"
+        row = [chosen.sel(estimator=name, click_model=model) for model in size.models]
+        bias.append([name, *(plus_minus(one["bias"], 1.96 * one["bias_error"], 3) + _star(one) for one in row)])
+        rmse.append([name, *(plus_minus(one["rmse"], 1.96 * one["rmse_error"], 3) for one in row)])
+    best = []
+    for K, epsilon, sessions in itertools.product(size.list_sizes, size.epsilons, size.sessions):
+        cell = result["rmse"].sel(list_size=K, epsilon=epsilon, sessions=sessions)
+        of_models = [cell.sel(click_model=model) for model in size.models]
+        errors = [f"{one.idxmin('estimator').item()}, {float(one.min()):.3f}" for one in of_models]
+        best.append([str(K), str(epsilon), f"{sessions:,}", *errors])
+    models = [model.upper() for model in size.models]
+    where = f"{size.sessions[-1]:,} sessions, K = {size.list_sizes[-1]}, ε = {size.epsilons[-1]}"
     return "\n\n".join(
         [
-            f"Errors relative to the exact value ({last}): bias, root mean squared error. * is a bias of more than "
-            "three standard errors.",
-            markdown(["estimator", *(model.upper() for model in size.models)], rows),
-            "Lowest root mean squared error:",
-            "\n".join(lines),
+            f"Errors of estimates relative to the exact value, over {counted(size.num_logs, 'log')} in each cell; ± is "
+            f"half of a 95 % interval. The logger is ε-greedy around the production list. Bias at {where}, * if it is "
+            "more than three standard errors:",
+            markdown(["estimator", *models], bias),
+            f"Root mean squared error at {where}; the picture has the other log sizes:",
+            markdown(["estimator", *models], rmse),
+            "The estimator with the lowest root mean squared error, and this error:",
+            markdown(["K", "ε", "sessions", *models], best),
         ]
     )
+
+
+def _star(one: "xarray.Dataset") -> str:
+    """Marks a bias of more than three standard errors."""
+    return " *" if abs(float(one["bias"])) > 3 * float(one["bias_error"]) + 1e-6 else ""
