@@ -12,6 +12,7 @@ import dataclasses
 import os
 from collections.abc import Callable
 from functools import cache, partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -21,7 +22,7 @@ from jaxrank.core.types import Policy
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.learning.training import offline_ranknet
-from jaxrank.output.intervals import difference
+from jaxrank.output.intervals import difference, mean_and_interval
 from jaxrank.output.plotting import (
     Entries,
     band_entry,
@@ -33,7 +34,7 @@ from jaxrank.output.plotting import (
     plain_ticks,
     styles,
 )
-from jaxrank.output.report import HOW, Report, verdict
+from jaxrank.output.report import HOW, Report, judged, verdict
 from jaxrank.output.results import describe_error, mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
@@ -202,7 +203,25 @@ def fig6(request: FigureRequest) -> Report:
         log_scale(ax, np.concatenate([line.get_ydata() for line in ax.lines]))
     legend_below(figure, entries | band_entry(describe_error(sizes.isel(user=0))))
     header = ["policy", "user", "rank", *(f"size at {int(mean['step'][m]):,}" for m in marks)]
-    return Report(result, figure, markdown(header, rows))
+    return Report(result, figure, markdown(header, rows) + "\n\n" + _block_verdicts(result["blocks"].isel(step=-1)))
+
+
+BLOCKS = {1: 1.1, 5: 1.4, 10: 2.2}  # Figure 6: the size of the block at a rank after 5,000 steps, on MSLR-WEB10K
+
+
+def _block_verdicts(sizes: "xarray.DataArray") -> str:
+    """Is the block at a rank as small as in Figure 6, in the mean over users, by a 95 % interval over seeds?"""
+    lines = ["Verdicts on Figure 6: sizes at the end, means over users, 95 % intervals over seeds by Student's t.", ""]
+    for policy, (rank, published) in product(sizes["policy"].values, BLOCKS.items()):
+        by_seed = sizes.sel(policy=policy).isel(blocks_0=min(rank, sizes.sizes["blocks_0"] - 1)).mean("user")
+        mean, half = map(float, mean_and_interval(by_seed))
+        claim = f"{policy}: the block at rank {rank} is as small as in the paper, {published}"
+        found = f"{mean:.1f} [{mean - half:.1f}, {mean + half:.1f}]"
+        if np.isnan(half):
+            lines.append(judged("cannot be tested here", claim, "one run has no interval"))
+        else:
+            lines.append(judged("reproduced" if mean - half <= published else "not reproduced", claim, found))
+    return "\n".join(lines)
 
 
 def fig7(request: FigureRequest) -> Report:
