@@ -291,6 +291,9 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="repetitions, instead of the scale's; POLICY=N for one of the policies, POLICY=0 to leave it out",
     )
+    reproduce.add_argument(
+        "--queries", type=_whole, metavar="N", help="queries, or users of cascadehybrid, instead of the scale's"
+    )
     _add_list(reproduce, "--click-model", metavar="NAME", help="only these of the figure's click models")
     reproduce.add_argument(
         "--stop-at", default="click", metavar="WHERE", help="pairrank: users may stop at a click, or at every view"

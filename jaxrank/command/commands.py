@@ -389,7 +389,9 @@ def report(options: argparse.Namespace) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    with renamed({"scale": "--scale", "figure": "FIGURE", "seeds": "--seeds", "stop_at": "--stop-at"}):
+    names = {name: f"--{name}" for name in ("scale", "data", "out", "seeds", "bound")}
+    names |= {"figure": "FIGURE", "stop_at": "--stop-at", "click_models": "--click-model", "num_queries": "--queries"}
+    with renamed(names):
         request = papers.FigureRequest(
             options.scale,
             options.data,
@@ -401,6 +403,7 @@ def reproduce(options: argparse.Namespace) -> None:
             tuple(options.seeds or ()),
             tuple(options.click_model or ()),
             options.stop_at,
+            options.queries,
         )
         for figure in options.figure:
             choice("figure", figure, papers.FIGURES)
@@ -412,8 +415,6 @@ def reproduce(options: argparse.Namespace) -> None:
     options.claim(options.out)
     for figure in options.figure:
         print(f"{figure} at {request.scale} scale, {request.world}")
-        names = {name: f"--{name}" for name in ("data", "out", "seeds", "bound")}
-        names["click_models"] = "--click-model"
         with renamed(names):
             print(papers.reproduce(figure, request).table)
         _keep_only(files[figure], ("nc", "md", request.format))

@@ -6,7 +6,7 @@ import pytest
 import jaxrank as jr
 from jaxrank.command.cli import main
 from jaxrank.core.bounds import batchrank_bound, bubblerank_bound, pairrank_bound
-from jaxrank.studies.papers import BOUNDED, FIGURES, FigureRequest, reproduce
+from jaxrank.studies.papers import BOUNDED, FIGURES, FigureRequest, query_streams, reproduce
 
 # An independent simulation of the same 60 queries: violations in the first 100 steps in CM, DCM, PBM.
 EXPECTED = {
@@ -29,7 +29,7 @@ SLOW = (
 )
 
 
-LEFT_OUT = ("CascadeKLUCB", "BatchRank", "BatchRank (released)", "TopRank")
+LEFT_OUT = ("CascadeKLUCB", "CascadeKLUCB (last click)", "BatchRank", "BatchRank (released)", "TopRank")
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in FIGURES])
@@ -64,7 +64,7 @@ def test_runs_of_a_figure_are_saved_and_only_read_the_second_time(tmp_path, caps
     options = ["--seeds", "2", "StaticRanking=1", *(f"{name}=0" for name in LEFT_OUT), "--click-model", "pbm"]
     assert main([*command, str(tmp_path / "first"), *options]) == 0
     files = {file: file.stat().st_mtime_ns for file in (tmp_path / "saved").rglob("step-*")}
-    assert files and all(f"bubblerank-fig1/pbm/{name}" not in str(file) for file in files for name in LEFT_OUT)
+    assert files and all(f"bubblerank/pbm/{name}" not in str(file) for file in files for name in LEFT_OUT)
     assert main([*command, str(tmp_path / "second"), *options]) == 0
     assert {file: file.stat().st_mtime_ns for file in (tmp_path / "saved").rglob("step-*")} == files
     first, second = (jr.load(tmp_path / name / "bubblerank-fig1.nc") for name in ("first", "second"))
@@ -73,8 +73,43 @@ def test_runs_of_a_figure_are_saved_and_only_read_the_second_time(tmp_path, caps
         [True, False]
     ]
     assert "Seeds: BubbleRank 2, StaticRanking 1." in (tmp_path / "first" / "bubblerank-fig1.md").read_text()
+    assert (
+        main(["reproduce", "bubblerank-fig1", "--quiet", *options, "--queries", "2", "--out", str(tmp_path / "fewer")])
+        == 0
+    )
+    assert jr.load(tmp_path / "fewer" / "bubblerank-fig1.nc").sizes["query"] == 2
     assert main(["reproduce", "bubblerank-fig1", "--seeds", "TopRanck=2", "--out", str(tmp_path / "third")]) == 2
     assert "--seeds must be of policies of this figure" in capsys.readouterr().err
+
+
+def test_figures_1_2_and_4_of_bubblerank_are_one_experiment(tmp_path):
+    names = ["bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4"]
+    options = ["--seeds", *(f"{name}=0" for name in LEFT_OUT), "--click-model", "pbm"]
+    assert main(["reproduce", *names, *options, "--quiet", "--no-report", "--out", str(tmp_path)]) == 0
+    one, two, four = (jr.load(tmp_path / f"{name}.nc") for name in names)
+    np.testing.assert_array_equal(one["violations"], two["violations"])
+    np.testing.assert_array_equal(one["ndcg@5"].sel(step=four["step"]), four["ndcg@5"])
+    assert four["step"].values.tolist() == list(range(10, 1_001, 10)), "hundredths of the run"
+    assert "[0] |" in (tmp_path / "bubblerank-fig2.md").read_text(), "BubbleRank's published number"
+
+
+def test_folds_share_the_seeds_and_data_with_three_grades_have_users_for_three(tmp_path):
+    for number in (1, 2, 3):
+        (tmp_path / f"Fold{number}").mkdir()
+    asked = FigureRequest(data=tmp_path, seeds=("PDGD=2", "MGD=0"), checkpoint=tmp_path / "saved")
+    found = query_streams.folds(asked, 20)
+    assert list(found) == ["Fold1", "Fold2", "Fold3"]
+    assert {name: one.num_seeds("PairRank_C", 0) for name, one in found.items()} == dict.fromkeys(found, 7)
+    assert [found["Fold2"].num_seeds(name, 9) for name in ("PDGD", "MGD")] == [1, 0]
+    assert (found["Fold2"].data, found["Fold2"].checkpoint) == (str(tmp_path / "Fold2"), tmp_path / "saved" / "Fold2")
+    assert query_streams.folds(FigureRequest(), 20) == {}
+    few, many = (jr.datasets.QuerySet(np.ones((2, 1)), [0, grade], [0, 2]) for grade in (2, 4))
+    assert [query_streams.users(queries, "perfect").num_grades for queries in (few, many)] == [3, 5]
+
+
+def test_the_number_of_queries_is_refused_where_the_data_have_theirs(tmp_path, capsys):
+    assert main(["reproduce", "pairrank-fig3", "--queries", "3", "--out", str(tmp_path)]) == 2
+    assert "--queries must be left out: pairrank-fig3 takes all queries of its data; got 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["bubblerank-fig2", "pairrank-fig3"])

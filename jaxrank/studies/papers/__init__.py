@@ -51,6 +51,9 @@ BOUNDED = (  # the figures that a theorem's bound can be drawn into
 )
 
 
+OWN_QUERIES = ("pairrank", "neural", "off-policy", "unbiased")  # figures whose queries are those of their data
+
+
 def reproduce(name: str, request: FigureRequest) -> Report:
     """Runs a figure and writes its results file, picture and table."""
     choice("figure", name, FIGURES)
@@ -58,6 +61,9 @@ def reproduce(name: str, request: FigureRequest) -> Report:
         raise ValueError(
             f"bound must be left out: no theorem bounds what {name} shows; those of {', '.join(BOUNDED)} do"
         )
+    if request.num_queries is not None and name.startswith(OWN_QUERIES):
+        asked = request.num_queries
+        raise ValueError(f"num_queries must be left out: {name} takes all queries of its data; got {asked}")
     with renamed({"path": "data"}):
         report = FIGURES[name](request)
     with renamed({"path": "out"}):

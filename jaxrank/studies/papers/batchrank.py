@@ -8,7 +8,7 @@ CascadeKL-UCB is very likely the released one: level log t, L initial steps, fee
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from jaxrank.output.report import HOW, Report, judged, verdict
 from jaxrank.output.results import mean_and_error, per_step
 from jaxrank.output.tables import markdown
 from jaxrank.policies import BatchRank, CascadeKLUCB, RankedExp3
-from jaxrank.studies.papers.figure import FigureRequest, Size, queries, run_models, seeds_of_each
+from jaxrank.studies.papers.figure import FigureRequest, Size, queries, run_models, seeds_of_each, shared
 
 if TYPE_CHECKING:
     import xarray
@@ -46,8 +46,14 @@ def _environment(model: ClickModel) -> ClickBandit:
 
 
 def _run(request: FigureRequest) -> "xarray.Dataset":
+    return _runs(shared(request))
+
+
+@cache
+def _runs(request: FigureRequest) -> "xarray.Dataset":
+    """The runs that both figures share."""
     policies: dict[str, Policy] = {name: make() for name, make in POLICIES.items()}
-    return run_models(request, "batchrank", MODELS, policies, _SIZES[request.scale], _environment, num_records=100)
+    return run_models(request, "batchrank", MODELS, policies, request.size(_SIZES), _environment, num_records=100)
 
 
 def fig1(request: FigureRequest) -> Report:

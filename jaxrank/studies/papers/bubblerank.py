@@ -8,6 +8,8 @@ same authors' circle, does not say which of the two it compares with.
 """
 
 import dataclasses
+from collections.abc import Callable
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -35,7 +37,7 @@ from jaxrank.output.report import HOW, Report, judged, verdict
 from jaxrank.output.results import describe_error, error_over_seeds, mean_and_error, per_step
 from jaxrank.output.tables import BOTH_ERRORS, markdown, plus_minus, with_both_errors
 from jaxrank.policies import BatchRank, BubbleRank, CascadeKLUCB, StaticRanking, TopRank
-from jaxrank.studies.papers.figure import FigureRequest, Size, queries, run_models, seeds_of_each
+from jaxrank.studies.papers.figure import FigureRequest, Size, queries, run_models, seeds_of_each, shared
 
 if TYPE_CHECKING:
     import xarray
@@ -43,12 +45,22 @@ if TYPE_CHECKING:
 
 MODELS = ("cm", "dcm", "pbm")
 HORIZON = 5_000_000
-METRICS = ("regret", "violations", "ndcg@5")  # in every figure, so that figures share their compiled loops
+METRICS = ("regret", "violations", "ndcg@5")
+POLICIES: dict[str, Callable[[], Policy]] = {
+    "BubbleRank": BubbleRank,
+    "CascadeKLUCB": CascadeKLUCB,
+    "CascadeKLUCB (last click)": partial(CascadeKLUCB, feedback="last"),
+    "BatchRank": BatchRank,
+    "BatchRank (released)": partial(BatchRank, variant="released"),
+    "TopRank": TopRank,
+    "StaticRanking": StaticRanking,
+}
+_SIZES = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 1_000_000), "paper": Size(100, 10, HORIZON)}
 PUBLISHED_VIOLATIONS = {  # Sec. 5.3, in the first 100 steps
-    "CascadeKLUCB": ("24.12 ± 0.76", "23.33 ± 0.90", "23.63 ± 0.96"),
-    "BatchRank": ("83.01 ± 0.56", "71.89 ± 0.92", "59.63 ± 0.98"),
-    "TopRank": ("83.56 ± 0.70", "71.47 ± 1.07", "57.00 ± 1.24"),
-    "BubbleRank": ("0", "0", "0"),
+    "CascadeKLUCB": {"cm": "24.12 ± 0.76", "dcm": "23.33 ± 0.90", "pbm": "23.63 ± 0.96"},
+    "BatchRank": {"cm": "83.01 ± 0.56", "dcm": "71.89 ± 0.92", "pbm": "59.63 ± 0.98"},
+    "TopRank": {"cm": "83.56 ± 0.70", "dcm": "71.47 ± 1.07", "pbm": "57.00 ± 1.24"},
+    "BubbleRank": {"cm": "0", "dcm": "0", "pbm": "0"},
 }
 
 
@@ -56,21 +68,29 @@ def _environment(model: ClickModel) -> ClickBandit:
     return ClickBandit(model, list_size=10, top=5)
 
 
+@cache
+def _runs(request: FigureRequest) -> "xarray.Dataset":
+    """The runs that figures 1, 2 and 4 share, recorded evenly in steps and in their logarithm."""
+    size = request.size(_SIZES)
+    by_factors = np.geomspace(1, size.num_steps, 100).round().astype(int)
+    steps = np.unique(np.concatenate([by_factors, _even(size), [100]]))
+    policies = {label: make() for label, make in POLICIES.items()}
+    options: dict[str, Any] = {"metrics": METRICS, "record_at": steps.tolist()}
+    return run_models(request, "bubblerank", MODELS, policies, size, _environment, **options)
+
+
+def _run(request: FigureRequest) -> "xarray.Dataset":
+    return _runs(shared(request))
+
+
+def _even(size: Size) -> np.ndarray:
+    """The ends of the hundredths of a run."""
+    return np.arange(1, 101) * size.num_steps // 100
+
+
 def fig1(request: FigureRequest) -> Report:
     """Figure 1: cumulative regret of five policies in CM, DCM and PBM."""
-    size = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 1_000_000), "paper": Size(100, 10, HORIZON)}[
-        request.scale
-    ]
-    policies: dict[str, Policy] = {
-        "BubbleRank": BubbleRank(),
-        "CascadeKLUCB": CascadeKLUCB(),
-        "BatchRank": BatchRank(),
-        "BatchRank (released)": BatchRank(variant="released"),
-        "TopRank": TopRank(),
-        "StaticRanking": StaticRanking(),
-    }
-    options: dict[str, Any] = {"metrics": METRICS, "num_records": 100, "spacing": "log"}
-    result = run_models(request, "bubblerank-fig1", MODELS, policies, size, _environment, **options)
+    size, result = request.size(_SIZES), _run(request)
     figure, axes = panels(len(_models(result)))
     entries: Entries = {}
     for ax, model in zip(axes, _models(result), strict=True):
@@ -176,41 +196,28 @@ def _mean_bound(request: FigureRequest, model: str, size: Size, steps: np.ndarra
 
 def fig2(request: FigureRequest) -> Report:
     """Figure 2: violations of the safety constraint; the first 100 steps are the published numbers."""
-    size = {"smoke": Size(3, 1, 200), "laptop": Size(60, 10, 10_000), "paper": Size(100, 10, HORIZON)}[request.scale]
-    policies: dict[str, Policy] = {
-        "CascadeKLUCB": CascadeKLUCB(),
-        "CascadeKLUCB (last click)": CascadeKLUCB(feedback="last"),
-        "BatchRank": BatchRank(horizon=HORIZON),
-        "BatchRank (released)": BatchRank(horizon=HORIZON, variant="released"),
-        "TopRank": TopRank(horizon=HORIZON),
-        "BubbleRank": BubbleRank(horizon=HORIZON),
-    }
-    steps = np.unique(np.append(np.geomspace(1, size.num_steps, 60).round().astype(int), 100))
-    options: dict[str, Any] = {"metrics": METRICS, "record_at": steps.tolist()}
-    result = run_models(request, "bubblerank-fig2", MODELS, policies, size, _environment, **options)
+    result = _run(request)
     figure = _by_model(result, "violations", log=True)
+    models, known = _models(result), [str(policy) for policy in result["policy"].values]
     rows = []
-    for policy in policies:
-        first = [result["violations"].sel(policy=policy, click_model=model, step=100) for model in MODELS]
-        published = PUBLISHED_VIOLATIONS.get(policy, ("", "", ""))
-        rows.append(
-            [
-                policy,
-                *(
-                    with_both_errors(*mean_and_error(v), error_over_seeds(v), 2) + (f" [{p}]" if p else "")
-                    for v, p in zip(first, published, strict=True)
-                ),
-            ]
-        )
-    header = ["violations in 100 steps [published]", *(model.upper() for model in MODELS)]
+    for policy in known:
+        cells = []
+        for model in models:
+            first = result["violations"].sel(policy=policy, click_model=model, step=100)
+            published = PUBLISHED_VIOLATIONS.get(policy, {}).get(model)
+            cells.append(with_both_errors(*mean_and_error(first), error_over_seeds(first), 2))
+            cells[-1] += f" [{published}]" if published else ""
+        rows.append([policy, *cells])
+    header = ["violations in 100 steps [published]", *(model.upper() for model in models)]
     lines = [f"{HOW} Violations of the safety constraint:", ""]
-    rivals = ("CascadeKLUCB", "BatchRank", "TopRank")
-    for model in MODELS:
-        for step in sorted({100, size.num_steps}):
+    rivals = [policy for policy in ("CascadeKLUCB", "BatchRank", "TopRank") if policy in known]
+    for model in models:
+        for step in (100, int(result["step"][-1])):
             here, where = result["violations"].sel(click_model=model, step=step), f"{model.upper()}, step {step:,}"
             lines += [verdict(where, "BubbleRank", "below", rival, here, 2) for rival in rivals]
         here, where = result["violations"].sel(click_model=model, step=100), f"{model.upper()}, step 100"
-        lines += [verdict(where, "CascadeKLUCB", "below", rival, here, 2) for rival in rivals[1:]]
+        if "CascadeKLUCB" in known:
+            lines += [verdict(where, "CascadeKLUCB", "below", rival, here, 2) for rival in rivals[1:]]
     lines += _published_violations(result)
     notes = f"{BOTH_ERRORS.format(instances='queries')} Published errors are of other queries."
     return Report(result, figure, "\n\n".join([markdown(header, rows), notes, "\n".join(lines)]))
@@ -219,8 +226,9 @@ def fig2(request: FigureRequest) -> Report:
 def _published_violations(result: "xarray.Dataset") -> list[str]:
     """Whether the published numbers are within the 95 % interval of the difference: two samples of queries."""
     lines = []
-    for policy, published in PUBLISHED_VIOLATIONS.items():
-        for model, text in zip(MODELS, published, strict=True):
+    for policy in (policy for policy in PUBLISHED_VIOLATIONS if policy in result["policy"]):
+        for model in _models(result):
+            text = PUBLISHED_VIOLATIONS[policy][model]
             there, _, wrong = text.partition(" ± ")
             values = result["violations"].sel(policy=policy, click_model=model, step=100)
             mean, error = (float(x) for x in mean_and_error(values))
@@ -234,9 +242,10 @@ def _published_violations(result: "xarray.Dataset") -> list[str]:
 
 def _by_model(result: "xarray.Dataset", metric: str, **options: Any) -> "Figure":
     """A panel for each click model."""
-    figure, axes = panels(len(MODELS))
+    models = _models(result)
+    figure, axes = panels(len(models))
     entries: Entries = {}
-    for ax, model in zip(axes, MODELS, strict=True):
+    for ax, model in zip(axes, models, strict=True):
         entries |= draw_curves(ax, result.sel(click_model=model), metric, title=model.upper(), **options)
     legend_below(figure, entries)
     return figure
@@ -246,7 +255,8 @@ def fig3(request: FigureRequest) -> Report:
     """Figure 3: regret of BubbleRank against |V₀|, and against the smallest examination probability."""
     import xarray
 
-    size = {"smoke": Size(4, 3, 2_000), "laptop": Size(60, 10, 500_000), "paper": Size(100, 10, HORIZON)}[request.scale]
+    sizes = {"smoke": Size(4, 3, 2_000), "laptop": Size(60, 10, 500_000), "paper": Size(100, 10, HORIZON)}
+    size = request.size(sizes)
     by_list, rows, lines = {}, [], ["Verdicts on the paper's claims:", ""]
     for model in MODELS:
         users: Any = queries(request, model, size.num_queries)
@@ -366,28 +376,25 @@ def _r_squared(values: np.ndarray, fitted: np.ndarray, weights: np.ndarray | Non
 
 
 def fig4(request: FigureRequest) -> Report:
-    """Figure 4 (App. B): NDCG@5 per step."""
-    size = {"smoke": Size(3, 1, 1_000), "laptop": Size(60, 2, 1_000_000), "paper": Size(100, 10, HORIZON)}[
-        request.scale
-    ]
-    policies: dict[str, Policy] = {
-        "BubbleRank": BubbleRank(),
-        "BatchRank": BatchRank(),
-        "BatchRank (released)": BatchRank(variant="released"),
-        "TopRank": TopRank(),
-        "StaticRanking": StaticRanking(),
+    """Figure 4 (App. B): NDCG@5 per step. As in the paper, CascadeKL-UCB is left out."""
+    result = _run(request)
+    result = result.sel(policy=[p for p in result["policy"].values if not p.startswith("CascadeKLUCB")])
+    evenly = result.sel(step=_even(request.size(_SIZES)))
+    figure = _by_model(evenly, "ndcg@5", per_step=True)
+    models, policies = _models(result), [str(policy) for policy in result["policy"].values]
+    ndcg = {
+        "first 100 steps": result["ndcg@5"].sel(step=100) / 100,
+        "last 1 % of steps": per_step(evenly["ndcg@5"]).isel(step=-1),
     }
-    options: dict[str, Any] = {"metrics": METRICS, "num_records": 100}
-    result = run_models(request, "bubblerank-fig4", MODELS, policies, size, _environment, **options)
-    figure = _by_model(result, "ndcg@5", per_step=True)
-    ndcg = per_step(result["ndcg@5"])
     rows = [
-        [
-            policy,
-            when,
-            *(plus_minus(*mean_and_error(ndcg.sel(policy=policy, click_model=m).isel(step=i)), 3) for m in MODELS),
-        ]
+        [policy, when, *(plus_minus(*mean_and_error(of.sel(policy=policy, click_model=m)), 3) for m in models)]
         for policy in policies
-        for when, i in (("first 1 % of steps", 0), ("last 1 % of steps", -1))
+        for when, of in ndcg.items()
     ]
-    return Report(result, figure, markdown(["policy", "NDCG@5 per step", *(m.upper() for m in MODELS)], rows))
+    lines = [f"{HOW} NDCG@5 per step:", ""]
+    for model in models:
+        for (when, of), others in zip(ndcg.items(), (("BatchRank", "TopRank"), ("StaticRanking",)), strict=True):
+            here, where = of.sel(click_model=model), f"{model.upper()}, {when}"
+            lines += [verdict(where, "BubbleRank", "above", other, here, 3) for other in others if other in policies]
+    table = markdown(["policy", "NDCG@5 per step", *(m.upper() for m in models)], rows)
+    return Report(evenly, figure, "\n\n".join([table, "\n".join(lines)]))

@@ -52,6 +52,7 @@ class FigureRequest:
         "TopRank=0" to leave it out.
       click_models: which of the figure's click models; all if none is named.
       stop_at: where the users of PairRank's figures may stop: at a "click", as printed, or at a "view", as released.
+      num_queries: queries (users, in CascadeHybrid's figures) instead of the scale's.
     """
 
     scale: str = "smoke"
@@ -64,23 +65,32 @@ class FigureRequest:
     seeds: tuple[str, ...] = ()
     click_models: tuple[str, ...] = ()
     stop_at: str = "click"
+    num_queries: int | None = None
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
         choice("format", self.format, FORMATS)
         choice("stop_at", self.stop_at, ("click", "view"))
-        self._seeds()
+        if self.num_queries is not None:
+            integer("num_queries", self.num_queries, 1)
+        self.asked_seeds()
 
     @property
     def world(self) -> str:
         return "synthetic queries" if self.data is None else f"real queries ({Path(self.data).name})"
 
+    def size(self, sizes: Mapping[str, Any]) -> Any:
+        """That of the scale, with the numbers of queries that were asked for."""
+        size = sizes[self.scale]
+        return size if self.num_queries is None else size._replace(num_queries=self.num_queries)
+
     def num_seeds(self, policy: str, default: int) -> int:
         """The repetitions of a policy's runs."""
-        asked = self._seeds()
+        asked = self.asked_seeds()
         return asked.get(policy, asked.get("", default))
 
-    def _seeds(self) -> dict[str, int]:
+    def asked_seeds(self) -> dict[str, int]:
+        """The numbers of ``seeds`` by policy, "" for all others."""
         numbers = {}
         for text in self.seeds:
             policy, _, number = text.rpartition("=")
@@ -88,6 +98,12 @@ class FigureRequest:
                 raise ValueError(f"seeds must be a number, or a policy and a number as TopRank=2; got {text!r}")
             numbers[policy] = integer("seeds", int(number), 0 if policy else 1)
         return numbers
+
+
+def shared(request: FigureRequest) -> FigureRequest:
+    """What the runs of a request depend on, as a key: figures of one experiment share them."""
+    data = None if request.data is None else os.fspath(request.data)
+    return dataclasses.replace(request, data=data, out=FigureRequest.out, format="png", bound=False)
 
 
 def queries(request: FigureRequest, model: str, count: int) -> ClickModel:
@@ -110,7 +126,7 @@ def run(
 
     A policy with fewer seeds than the others has NaN for the missing ones.
     """
-    unknown = [asked for asked in request._seeds() if asked and asked not in policies]
+    unknown = [asked for asked in request.asked_seeds() if asked and asked not in policies]
     if unknown:
         raise ValueError(f"seeds must be of policies of this figure, {', '.join(policies)}; got {unknown[0]!r}")
     runs = {}
@@ -194,7 +210,8 @@ def write(name: str, request: FigureRequest, report: Report) -> None:
     seeds = f" --seeds {shlex.join(request.seeds)}" if request.seeds else ""
     stop = "" if request.stop_at == "click" else f" --stop-at {request.stop_at}"
     models = f" --click-model {' '.join(request.click_models)}" if request.click_models else ""
-    command = f"jaxrank reproduce {name} --scale {request.scale}{seeds}{models}{stop}"
+    number = "" if request.num_queries is None else f" --queries {request.num_queries}"
+    command = f"jaxrank reproduce {name} --scale {request.scale}{number}{seeds}{models}{stop}"
     note = f"`{command}`, {request.world}, {minutes:.1f} minutes{_commit()}."
     write_report(Path(request.out), name, report, note, request.format)
 

@@ -60,7 +60,7 @@ _BATCHRANK = (
 
 def delay(request: FigureRequest) -> Report:
     """Delayed clicks: regret of every policy without features against the mean of a geometric delay, in CM."""
-    size = _SIZES[request.scale]
+    size = request.size(_SIZES)
     delays = DELAYS if size.num_steps > DELAYS[-1] else (0, 10, 50)
     policies = {make.__name__: Delayed(make(), delays, kind="geometric") for make in POLICIES}
     result = _run(request, "delay", policies, _environment(request, size), size)
@@ -78,7 +78,7 @@ def corruption(request: FigureRequest) -> Report:
     """Corrupted clicks: regret of every policy without features against the adversary's budget, in CM."""
     import xarray
 
-    size = _SIZES[request.scale]
+    size = request.size(_SIZES)
     budgets = BUDGETS if size.num_steps > BUDGETS[-1] else (0, 30, 100)
     environment = _environment(request, size)
     count = num_instances(environment) or 1

@@ -37,7 +37,7 @@ _CHANGING, _STATIONARY = f"{CHANGES} changes", "stationary"
 
 def figure(request: FigureRequest) -> Report:
     """Worlds that change: regret of static and adaptive cascading bandits with 10 changes, and with none."""
-    size = _SIZES[request.scale]
+    size = request.size(_SIZES)
     policies: dict[str, Policy] = {name: make() for name, make in (STATIC | ADAPTIVE).items()}
     still = ClickBandit(queries(request, "cm", size.num_queries), list_size=3)
     worlds: dict[str, Environment] = {

@@ -9,7 +9,6 @@ PairRank as released has the released hyper-parameters. ``query_streams`` says h
 """
 
 import dataclasses
-import os
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import product
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from jaxrank.click_models.graded import graded_user
 from jaxrank.core.types import Policy
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
@@ -38,11 +36,12 @@ from jaxrank.output.report import HOW, Report, judged, verdict
 from jaxrank.output.results import describe_error, mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
-from jaxrank.studies.papers.figure import FigureRequest, Size, run
+from jaxrank.studies.papers.figure import FigureRequest, Size, run, shared
 from jaxrank.studies.papers.query_streams import (
     FOLDS,
     USERS,
     by_user,
+    folds,
     folds_of,
     ndcg_of,
     offline,
@@ -50,6 +49,7 @@ from jaxrank.studies.papers.query_streams import (
     stream,
     tuned,
     two_of_each,
+    users,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +77,26 @@ _RECORDS = {"smoke": 3, "laptop": 40, "paper": 50}
 
 @cache
 def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
-    """The runs that figures 3–5 share; with ``zoom``, those of figures 6 and 7."""
+    """The runs that figures 3–5 share; with ``zoom``, those of figures 6 and 7. Folds share the seeds."""
+    import xarray
+
+    by_fold = {name: _of_fold(one, zoom) for name, one in folds(request, _SIZES[request.scale].num_seeds).items()} or {
+        "": _of_fold(request, zoom)
+    }
+    runs = list(by_fold.values())
+    width = min(run.sizes.get("blocks_0", 0) for run in runs)  # block sizes have as many ranks as the longest query
+    runs = [run.isel(blocks_0=slice(width)) if width else run for run in runs]
+    result = xarray.concat(runs, "seed", combine_attrs="drop_conflicts")
+    result = result.assign_coords(seed=np.arange(result.sizes["seed"]))
+    result.attrs |= {"data": request.world, "scale": request.scale}
+    for name, total in (("wall_time_seconds", sum), ("offline_ndcg", np.mean)):
+        result.attrs[name] = float(total([run.attrs[name] for run in runs]))
+    chosen = [f"{name}: {run.attrs['chosen']}" if name else run.attrs["chosen"] for name, run in by_fold.items()]
+    result.attrs["chosen"] = ". ".join(chosen)
+    return result
+
+
+def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     size = _SIZES[request.scale]
     queries = read_queries(request, size.num_queries)
     tries = 0 if request.scale == "smoke" else 4
@@ -106,15 +125,12 @@ def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         metrics=("cndcg", "ndcg", "regret"),
         probes=probes,
     ).assign_coords(user=list(USERS))
-    result.attrs |= {"data": request.world, "scale": request.scale}
     result.attrs |= {"offline_ndcg": ndcg_of(ideal, best), "chosen": "; ".join([of_offline, *chosen])}
     return result
 
 
 def _run(request: FigureRequest, zoom: bool = False) -> "xarray.Dataset":
-    data = None if request.data is None else os.fspath(request.data)
-    same = dataclasses.replace(request, data=data, out=FigureRequest.out, format="png")  # figures share their runs
-    return _runs(same, zoom)
+    return _runs(shared(request), zoom)
 
 
 def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str, float] | None = None) -> Report:
@@ -134,6 +150,7 @@ def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str
             entries[label] = ax.axhline(height, color="black", linestyle=":", label=label)
     legend_below(figure, entries)
     chosen = f"Chosen on validation queries: {result.attrs['chosen']}. ± is the standard error over seeds."
+    chosen += " Every fold has its share of them." if "Fold" in result.attrs["chosen"] else ""
     return Report(result, figure, f"{by_user(result, metric, digits)}\n\n{chosen}")
 
 
@@ -268,7 +285,7 @@ def variants(request: FigureRequest) -> Report:
     stops = ("click", "view")
     runs = []
     for stop in stops:
-        environment = QueryStream(queries.train, graded_user("informational", stop_at=stop))
+        environment = QueryStream(queries.train, users(queries.train, "informational", stop_at=stop))
         options: dict[str, Any] = {"num_records": _RECORDS[request.scale], "metrics": ("cndcg", "regret")}
         options["probes"] = {"ndcg@10": OfflineNDCG(queries.test)}
         name = f"pairrank-variants/{stop}"

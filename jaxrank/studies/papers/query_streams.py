@@ -1,7 +1,7 @@
 """What the figures of online learning to rank share: data, users, tuning on validation queries, rankers from labels.
 
-``--data`` takes the folder of any LETOR dataset; without it, a synthetic one. Users are those for 5 grades. NDCG of a
-query without relevant documents counts as 0 online, and offline such queries are left out.
+``--data`` takes the folder of any LETOR dataset; without it, a synthetic one. Users are those for 3 or 5 grades, as the
+data have. NDCG of a query without relevant documents counts as 0 online, and offline such queries are left out.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from jaxrank.click_models.graded import graded_user
+from jaxrank.click_models.graded import GradedUser, graded_user
 from jaxrank.core.types import Policy
 from jaxrank.datasets.letor_files import LetorData, letor, synthetic_letor
 from jaxrank.engine.simulation import simulate
@@ -42,8 +42,27 @@ def read_queries(request: FigureRequest, num_queries: int) -> LetorData:
     return synthetic_letor(num_queries or 100) if request.data is None else letor(request.data)
 
 
+def folds(request: FigureRequest, num_seeds: int) -> dict[str, FigureRequest]:
+    """The request for each fold of the data, by its name, with its share of the seeds; none if there are no folds."""
+    found = [] if request.data is None else sorted(Path(request.data).glob("Fold[0-9]"))
+    asked = {"": num_seeds} | request.asked_seeds()
+    seeds = {policy: -(-number // max(len(found), 1)) for policy, number in asked.items()}
+    words = tuple(f"{policy}={number}" if policy else str(number) for policy, number in seeds.items())
+
+    def of(fold: Path) -> FigureRequest:
+        checkpoint = None if request.checkpoint is None else Path(request.checkpoint) / fold.name
+        return dataclasses.replace(request, data=str(fold), seeds=words, checkpoint=checkpoint)
+
+    return {fold.name: of(fold) for fold in found}
+
+
+def users(queries: Any, *names: str, stop_at: str = "click") -> GradedUser:
+    """Users for 3 grades if the queries have no more, and for 5 otherwise."""
+    return graded_user(*names, num_grades=3 if queries.num_grades <= 3 else 5, stop_at=stop_at)
+
+
 def stream(queries: Any, request: FigureRequest) -> QueryStream:
-    return QueryStream(queries, graded_user(*USERS, stop_at=request.stop_at))
+    return QueryStream(queries, users(queries, *USERS, stop_at=request.stop_at))
 
 
 def ndcg_of(probe: OfflineNDCG, params: Any, ranker: Ranker = linear) -> float:

@@ -25,7 +25,7 @@ UNKNOWING = ("TopRank", "GRAB", "PBMHB", "UniRank")
 
 def figure(request: FigureRequest) -> Report:
     """Unknown examination: policies that know χ, that know it wrongly and that do not know it, in PBM."""
-    size = _SIZES[request.scale]
+    size = request.size(_SIZES)
     model: Any = queries(request, "pbm", size.num_queries)
     environment = ClickBandit(model, list_size=POSITIONS)
     even = jnp.ones(POSITIONS)
