@@ -21,10 +21,11 @@ from jaxrank.core.types import Array
 T = TypeVar("T")
 
 RARELY = "jaxrank_rarely"  # the name by which the engine knows a rare branch in the jaxpr of one lane
-_AT_ONCE = 64  # lanes that take a rare branch together
+_AT_ONCE = 64  # lanes that take a rare branch together, at most on a CPU
+_FEWEST = 8
 _MATRIX = 4096  # an array of at least this many floats a lane is taken for an operand of matrix products
 _SQUARE = 33  # a square matrix of at least this many rows is taken for a table that is read by row
-_ROUNDS = 8  # in which all lanes can take a rare branch, on devices other than CPUs
+_ROUNDS = 8  # in which all lanes can take a rare branch; of few lanes on a CPU, in fewer
 _CHOSEN = ContextVar("layouts", default=False)  # are layouts chosen here, or by XLA?
 
 
@@ -80,8 +81,8 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, a
       branch: a function of ``operand`` and ``args`` that returns a new operand. It must not close over traced values.
       operand: the pytree that the branch changes.
       args: the pytrees that the branch reads.
-      at_once: the number of lanes that take the branch at a time on a CPU. On other devices, it is at least an eighth
-        of all lanes, so that the number of kernels does not grow with the lanes.
+      at_once: the number of lanes that take the branch at a time on a CPU; an eighth of all lanes if that is less. On
+        other devices, it is at least an eighth of them, so that the number of kernels does not grow with the lanes.
     """
 
     def choose(predicate: Array, operand: T, args: Any) -> T:
@@ -99,7 +100,8 @@ def rarely(predicate: Array, branch: Callable[..., T], operand: T, *args: Any, a
             mapped = jax.vmap(branch, in_axes=(0, *_in_axes(args_batched)), axis_size=axis_size)
             return jax.lax.cond(predicate, lambda: mapped(operand, *args), lambda: operand), all_batched
         args = _broadcast(axis_size, args_batched, args)
-        together = at_once if _CHOSEN.get() else max(at_once, -(-axis_size // _ROUNDS))
+        some = -(-axis_size // _ROUNDS)
+        together = min(at_once, max(some, _FEWEST)) if _CHOSEN.get() else max(at_once, some)
         return _some_at_a_time(predicate, branch, operand, args, together), all_batched
 
     return conditional(predicate, operand, args)

@@ -8,7 +8,7 @@ a CPU core on a part of its share at a time, one that stays in its cache.
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import chex
 import jax
@@ -127,22 +127,84 @@ def run_intervals(
     on_cpu = platform_of(mesh) == "cpu"
     for_cpu = ForCpu(step, len(jax.tree.leaves((lanes.policy, lanes.environment))))
 
-    def unchanging(lanes: Lanes, words: random.StepWords, t: Array) -> list[Array]:
-        return over_lanes(for_cpu.fixed, _map_lanes(lanes_minor, lanes), words, t, shared=1) if on_cpu else []
-
-    def advance(lanes: Lanes, fixed: list[Array], words: random.StepWords, t: Array) -> tuple[Lanes, dict[str, Array]]:
-        # The constant leaves are carried too: only what is carried keeps its layout in the loop.
-        lanes = _map_lanes(lanes_minor, lanes)
-        if on_cpu:
-            state, _, _, measured = over_lanes(for_cpu, lanes, fixed, words, t, shared=1)
-        else:
-            state, _, _, measured = over_lanes(step, lanes, words, t, shared=1)
-        return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
-
     def draw(lanes: Lanes, t: Array) -> random.StepWords:
         return jax.vmap(random.step_words, in_axes=(0, None))(lanes.key, t)
 
-    def run(lanes: Lanes, intervals: Array, probes: dict[str, Any], one_kernel: bool) -> Any:
+    def unchanging(lanes: Lanes, words: random.StepWords, t: Array) -> list[Array]:
+        return over_lanes(for_cpu.fixed, _map_lanes(lanes_minor, lanes), words, t, shared=1) if on_cpu else []
+
+    def one(lane: Lanes, fixed: list[Array], words: random.StepWords, t: Array) -> tuple[Any, list[Array]]:
+        return (for_cpu(lane, fixed, words, t) if on_cpu else step(lane, words, t)), []
+
+    def advance(
+        function: Callable[..., Any],
+        t: Array,
+        lanes: Lanes,
+        words: random.StepWords,
+        sums: Sums,
+        fixed: list[Array],
+    ) -> tuple[Lanes, random.StepWords, Sums, list[Array]]:
+        """A step by ``function``: the lanes after it, the words of the next one, the new sums, and what it adds."""
+        # The constant leaves are carried too: only what is carried keeps its layout in the loop.
+        lanes = _map_lanes(lanes_minor, lanes)
+        (state, _, _, measured), rest = over_lanes(function, lanes, fixed, words, t, shared=1)
+        lanes = _map_lanes(lanes_minor, lanes._replace(state=state))
+        return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}, rest
+
+    def steps(start: Array, stop: Array, lanes: Lanes, sums: Sums) -> tuple[Lanes, Sums]:
+        words = draw(lanes, start)
+        fixed = unchanging(lanes, words, start)
+
+        def body(t: Array, carry: tuple[Lanes, random.StepWords, Sums]) -> tuple[Lanes, random.StepWords, Sums]:
+            return advance(one, t, *carry, fixed)[:3]
+
+        lanes, _, sums = jax.lax.fori_loop(start, stop, body, (lanes, words, sums))
+        return lanes, sums
+
+    def until_a_branch(
+        start: Array, stop: Array, lanes: Lanes, words: random.StepWords, sums: Sums, fixed: list[Array]
+    ) -> tuple[Array, Lanes, random.StepWords, Sums, list[Array]]:
+        """Steps up to one in which some lane takes its rare branch, which is still to be done, or to ``stop``."""
+
+        def more(carry: Any) -> Array:
+            return (carry[0] < stop) & ~_any_of(carry[-1][0])
+
+        def body(carry: Any) -> Any:
+            t, lanes, words, sums, _ = carry
+            return t + 1, *advance(for_cpu.common, t, lanes, words, sums, fixed)
+
+        first = (start, lanes, words, sums, None)
+        nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(body, first)[-1])
+        return jax.lax.while_loop(more, body, (*first[:-1], nothing))
+
+    def steps_and_branches(start: Array, stop: Array, lanes: Lanes, sums: Sums) -> tuple[Lanes, Sums]:
+        """``steps``, in one kernel up to each step with a rare branch, which is not in it."""
+        words = draw(lanes, start)
+        fixed = unchanging(lanes, words, start)
+        branch = cast(Callable[..., Any], for_cpu.rare_branch(*_first_lane(lanes, words), start))
+
+        def body(carry: Any) -> Any:
+            t, *progress = carry
+            t, lanes, words, sums, read = as_one_kernel(until_a_branch)(t, stop, *progress, fixed)
+            return t, lanes._replace(state=jax.vmap(branch)(lanes.state, read)), words, sums
+
+        carry = (start, lanes, words, sums)
+        _, lanes, _, sums = jax.lax.while_loop(lambda carry: carry[0] < stop, body, carry)
+        return lanes, sums
+
+    def kernels(lanes: Lanes) -> Callable[..., Any] | None:
+        """``steps`` as one kernel, or as kernels between rare branches, if that is possible."""
+        t, words = jnp.int32(0), draw(lanes, jnp.int32(0))
+        if not on_cpu:
+            return None
+        if fits_one_kernel(steps, t, t, lanes, lanes.sums):
+            return as_one_kernel(steps)
+        if for_cpu.rare_branch(*_first_lane(lanes, words), t) is None:
+            return None
+        fixed = unchanging(lanes, words, t)
+        return steps_and_branches if fits_one_kernel(until_a_branch, t, t, lanes, words, lanes.sums, fixed) else None
+
+    def run(lanes: Lanes, intervals: Array, probes: dict[str, Any], steps: Callable[..., Any]) -> Any:
         def look(lanes: Lanes) -> tuple[Array, dict[str, Array]]:
             return _settled(lanes), seen_by(probes, lanes)
 
@@ -151,21 +213,7 @@ def run_intervals(
 
         def run_interval(carry: tuple[Lanes, Sums], interval: Array) -> tuple[tuple[Lanes, Sums], Any]:
             start, stop, whole = interval
-            lanes, sums = carry
-
-            def steps(start: Array, stop: Array, lanes: Lanes, sums: Sums) -> tuple[Lanes, Sums]:
-                words = draw(lanes, start)
-                fixed = unchanging(lanes, words, start)
-
-                def body(t: Array, carry: tuple[Lanes, random.StepWords, Sums]) -> tuple[Lanes, random.StepWords, Sums]:
-                    lanes, words, sums = carry
-                    lanes, measured = advance(lanes, fixed, words, t)
-                    return lanes, draw(lanes, t + 1), {name: sums[name].add(measured[name]) for name in metrics}
-
-                lanes, _, sums = jax.lax.fori_loop(start, stop, body, (lanes, words, sums))
-                return lanes, sums
-
-            lanes, sums = (as_one_kernel(steps) if one_kernel else steps)(start, stop, lanes, sums)
+            lanes, sums = steps(start, stop, *carry)
             totals = {name: total.total for name, total in sums.items()}
             unfinished = jax.tree.map(lambda value: jnp.where(whole == 1, jnp.zeros_like(value), value), sums)
             settled, seen = jax.lax.cond(whole == 1, look, do_not_look, lanes)
@@ -176,16 +224,12 @@ def run_intervals(
         return (lanes.state, sums), totals, settled, seen
 
     def run_parts(lanes: Lanes, intervals: Array, probes: dict[str, Any]) -> Any:
-        def one(lanes: Lanes, t: Array) -> tuple[Lanes, dict[str, Array]]:
-            words = draw(lanes, t)
-            return advance(lanes, unchanging(lanes, words, t), words, t)
-
-        one_kernel = on_cpu and fits_one_kernel(one, lanes, jnp.int32(0))
         parts = _num_parts(lanes.key.shape[0], mesh, lane_bytes(lanes))
-        if one_kernel:
+        found = kernels(lanes)
+        if found:
             parts = _num_blocks(lanes.key.shape[0], parts)
         if parts == 1:
-            return run(lanes, intervals, probes, one_kernel)
+            return run(lanes, intervals, probes, found or steps)
         leaves, structure = jax.tree.flatten(lanes)
         axes = lane_axes(lanes)
         split = (parts, lanes.key.shape[0] // parts)
@@ -194,7 +238,7 @@ def run_intervals(
         def run_part(own: list[Array]) -> Any:
             part = iter(own)
             leaves_of_part = [next(part) if axis == 0 else leaf for leaf, axis in zip(leaves, axes, strict=True)]
-            return run(jax.tree.unflatten(structure, leaves_of_part), intervals, probes, one_kernel)
+            return run(jax.tree.unflatten(structure, leaves_of_part), intervals, probes, found or steps)
 
         progress, *recorded = jax.lax.map(run_part, own)
         recorded = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, 0, 1), recorded)  # [intervals, parts, lanes, …]
@@ -347,6 +391,18 @@ def lane_axes(lanes: Lanes) -> list[int | None]:
     """For every leaf of ``lanes``: 0 if it has a lane axis, None if it is shared."""
     policy, environment, *per_lane = lanes
     return [*leaf_axes(policy), *leaf_axes(environment), *[0] * len(jax.tree.leaves(per_lane))]
+
+
+def _first_lane(lanes: Lanes, words: random.StepWords) -> tuple[Lanes, random.StepWords]:
+    return _map_lanes(lambda leaf: leaf[0], lanes), jax.tree.map(lambda leaf: leaf[0], words)
+
+
+def _any_of(flags: Array) -> Array:
+    """``flags.any()`` by halves, which a kernel of ``as_one_kernel`` can have."""
+    while flags.shape[0] > 1:
+        half = flags.shape[0] // 2
+        flags = flags[: flags.shape[0] - half] | flags[half:]  # the middle one of an odd number counts twice
+    return flags[0]
 
 
 def _map_lanes(function: Callable[[Array], Array], lanes: Lanes) -> Lanes:

@@ -14,7 +14,9 @@ Integers are exactly, and floats to rounding, those of plain vmap. Code with mat
 
 ``as_one_kernel`` compiles a loop of such steps into one function. XLA:CPU otherwise calls every fusion of a step
 through its runtime, which pays only with many lanes in each call. In one function a few vectors of lanes are enough,
-and these stay in the fastest cache from one fusion to the next.
+and these stay in the fastest cache from one fusion to the next. A rare branch, in which lanes scatter their results,
+cannot be in such a function. If a step ends with one, the loop of the function ends at every step in which some lane
+takes the branch (``ForCpu.common``), which comes behind it (``ForCpu.rare_branch``).
 """
 
 import itertools
@@ -30,7 +32,7 @@ from jax.experimental.xla_metadata import set_xla_metadata
 from jax.extend.core import Literal
 from jax.lax import GatherScatterMode
 
-from jaxrank.core.batching import lanes_minor
+from jaxrank.core.batching import RARELY, lanes_minor
 from jaxrank.core.types import Array
 from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, primitives, scan_sizes
 
@@ -53,6 +55,7 @@ _FOLDS = {
     "reduce_and": lax.bitwise_and,
     "reduce_or": lax.bitwise_or,
 }
+_EMPTY = {"reduce_sum": 0, "reduce_prod": 1, "reduce_and": True, "reduce_or": False}  # of nothing
 _SCANS = {"cumsum": lax.add, "cumprod": lax.mul, "cummax": lax.max, "cummin": lax.min}
 _WRITES = {"scatter": lambda old, new: new, "scatter-add": lax.add, "scatter_add": lax.add}
 _CONTROL = frozenset({"scan", "while", "cond", "custom_vmap_call"})
@@ -86,6 +89,39 @@ class ForCpu:
             return self.function(lane, *rest)
         results = _Stored().of(_split(code, self.num_constant)[1], [*args, *fixed])
         return jax.tree.unflatten(code.structure, results)
+
+    def common(self, lane: Any, fixed: list[Any], *rest: Any) -> tuple[Any, list[Any]]:
+        """A step as if no lane took its rare branch, and what the branch reads, first of all whether it is taken."""
+        code, args = self._code(lane, *rest)
+        code = _split(code, self.num_constant)[1]
+        rare = _last_rarely(code)
+        unchanged = dict(zip(rare.outvars, rare.invars[1:], strict=False))
+        kept = [var if isinstance(var, Literal) else unchanged.get(var, var) for var in code.outvars]
+        read = [rare.invars[0], *rare.invars[1 + len(rare.outvars) :]]
+        eqns = [eqn for eqn in code.eqns if eqn is not rare]
+        results = _Stored().of(code._replace(outvars=[*kept, *read], eqns=eqns), [*args, *fixed])
+        return jax.tree.unflatten(code.structure, results[: len(kept)]), results[len(kept) :]
+
+    def rare_branch(self, *args: Any) -> Callable[[Any, list[Any]], Any] | None:
+        """A function of the new state that ``common`` returns and of what the branch reads, of one lane: the new state.
+
+        None if a step does not end with one rare branch, which makes the new state or a part of it.
+        """
+        code, _ = self._code(*args)
+        rare = None if code is None else _last_rarely(code)
+        if rare is None:
+            return None
+        made = code.outvars[: code.structure.children()[0].num_leaves]
+        places = [made.index(var) for var in rare.outvars]
+
+        def branch(state: Any, read: list[Any]) -> Any:
+            leaves, structure = jax.tree.flatten(state)
+            new = rare.primitive.bind(read[0], *(leaves[i] for i in places), *read[1:], **rare.params)
+            for i, leaf in zip(places, new, strict=True):
+                leaves[i] = leaf
+            return jax.tree.unflatten(structure, leaves)
+
+        return branch
 
     def _code(self, *args: Any) -> tuple[Any, list[Any]]:
         """The code, written out, and its arguments; no code if it has matrix products, and stays as it is."""
@@ -142,6 +178,24 @@ def _split(code: _Code, num_constant: int) -> tuple[_Code, _Code]:
             wanted += _variables(made_by[var].invars)
     rest = [eqn for eqn in code.eqns if id(eqn) in computed or not set(eqn.outvars) <= constant]
     return code._replace(outvars=kept), code._replace(invars=[*code.invars, *kept], eqns=rest)
+
+
+def _last_rarely(code: _Code) -> Any:
+    """The equation of the only rare branch, if all that it makes goes into the new state and nowhere else."""
+    rare = [eqn for eqn in code.eqns if _is_rarely(eqn)]
+    if len(rare) != 1:
+        return None
+    made = set(rare[0].outvars)
+    state = [var for var in code.outvars[: code.structure.children()[0].num_leaves] if not isinstance(var, Literal)]
+    elsewhere = [var for eqn in code.eqns for var in _variables(eqn.invars)]
+    elsewhere += _variables(code.outvars[code.structure.children()[0].num_leaves :])
+    return rare[0] if made <= set(state) and made.isdisjoint(elsewhere) and len(state) == len(set(state)) else None
+
+
+def _is_rarely(eqn: Any) -> bool:
+    if eqn.primitive.name != "custom_vmap_call":
+        return False
+    return any(inner.params.get("name") == RARELY for inner in opened(eqn.params["call"]).eqns)
 
 
 def fits_one_kernel(function: Callable[..., Any], *args: Any) -> bool:
@@ -261,6 +315,9 @@ class _WrittenOut(_Evaluation):
         shape: tuple[int, ...] = eqn.invars[0].aval.shape if eqn.invars else ()
         if name in CALLS and name != "custom_vmap_call":
             return self.of(params[CALLS[name]], args)
+        if name in _EMPTY and not all(shape[axis] for axis in params["axes"]):
+            aval = eqn.outvars[0].aval
+            return [jnp.full(aval.shape, _EMPTY[name], aval.dtype)]
         if name in _FOLDS and all(shape[axis] for axis in params["axes"]):
             for axis in sorted(params["axes"], reverse=True):
                 args[0] = _folded(eqn, args[0], axis)

@@ -9,6 +9,7 @@ from jax import lax
 import jaxrank as jr
 from jaxrank.core.batching import layouts, rarely
 from jaxrank.engine import layout
+from jaxrank.engine.lanes import _any_of
 from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel
 
 LANES = 5
@@ -169,13 +170,63 @@ def test_what_cannot_be_in_one_kernel():
         assert not fits_one_kernel(function, x)
 
 
-@pytest.mark.parametrize("name", ["cascade_ucb1", "ranked_exp3", "bubblerank", "toprank"])
+def counting(lane, t):
+    """A step of one lane that ends with a rare branch: (new state, what was shown)."""
+    state, target = lane
+    total = state["total"] + jnp.arange(3) * t
+    new = rarely(total[2] > target, lambda s, limit: {"total": s["total"] - limit, "times": s["times"] + 1},
+                 {"total": total, "times": state["times"]}, target)  # fmt: skip
+    return new, total[0]
+
+
+def test_a_step_is_its_common_part_and_the_rare_branch_behind_it():
+    first = {"total": integers(9, 3), "times": jnp.zeros(LANES, jnp.int32)}
+    lanes = (first, jnp.array([10, 20, 30, 40, 1000], jnp.int32))
+    of_lane = ForCpu(counting, 0)
+    branch = of_lane.rare_branch(jax.tree.map(lambda x: x[0], lanes), jnp.int32(1))
+    for t in range(1, 12):
+        wanted = jax.vmap(counting, in_axes=(0, None))(lanes, t)
+        (state, shown), read = jax.vmap(of_lane.common, in_axes=(0, None, None))(lanes, [], t)
+        assert_alike((jax.vmap(branch)(state, read), shown), wanted)
+        lanes = (wanted[0], lanes[1])
+    assert (lanes[0]["times"] > 0).tolist() == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda lane, t: (lane, t),
+        lambda lane, t: (rarely(t > 3, jnp.sin, lane) + 1, t),
+        lambda lane, t: (lane, rarely(t > 3, jnp.sin, lane)),
+        lambda lane, t: (rarely(t > 3, jnp.sin, rarely(t > 4, jnp.cos, lane)), t),
+    ],
+    ids=["no branch", "used after it", "not the state", "two"],
+)
+def test_other_steps_have_no_such_parts(step):
+    assert ForCpu(step, 0).rare_branch(jnp.float32(1), jnp.int32(1)) is None
+
+
+@pytest.mark.parametrize("number", [1, 2, 7, 112])
+def test_any_of_is_any(number):
+    for place in (None, *range(number)):
+        assert bool(_any_of(jnp.arange(number) == (-1 if place is None else place))) == (place is not None)
+
+
+RUNS = {
+    "cascade_ucb1": jr.CascadeUCB1(),
+    "ranked_exp3": jr.RankedExp3(),
+    "bubblerank": jr.BubbleRank(delta=0.1),
+    "toprank": jr.TopRank(delta=0.1),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
 def test_runs_do_not_depend_on_it(name, monkeypatch):
-    """More lanes than a part has, so that several parts run one after the other."""
+    """More lanes than a part has, so that several parts run one after the other; rare branches are taken."""
     env = jr.ClickBandit(jr.CascadeModel(np.random.default_rng(0).uniform(0.1, 0.9, (3, 4))), list_size=3)
 
     def run():
-        return jr.simulate(jr.make(name), env, 60, num_seeds=120, num_records=3, metrics=("regret", "clicks"))
+        return jr.simulate(RUNS[name], env, 60, num_seeds=120, num_records=3, metrics=("regret", "clicks"))
 
     fast = run()
     jax.clear_caches()
