@@ -101,7 +101,7 @@ def which_policy(content, metric="regret"):
                 cells.append("–")
                 continue
             mean, half = map(float, mean_and_interval(lines[name].isel(step=-1)))
-            cells.append(f"{mean:,.0f}" + ("" if np.isnan(half) else f" ± {half:,.0f}"))
+            cells.append(f"{mean:,.0f}" + ("" if np.isnan(half) else f" ± {half:,.0f}".replace(" ", "\N{NO-BREAK SPACE}")))
         rows.append([name, _said(name, "Assumes") or "see its page", *cells])
     labels = [_short(title) or metric for title in panels]
     return ["policy", "assumes", *labels], rows
@@ -228,7 +228,7 @@ def _bar_chart(values, axis, start=1):
     axes = {"gridcolor": "rgba(128,128,128,0.25)"}
     layout = {
         "height": 380, "margin": {"l": 50, "r": 10, "t": 20, "b": 90}, "barmode": "group",
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "modebar": {"bgcolor": "rgba(0,0,0,0)"},
         "xaxis": axes | {"title": {"text": axis}}, "yaxis": axes | {"title": {"text": "probability"}},
         "legend": {"orientation": "h", "y": -0.3},
     }  # fmt: skip
@@ -238,7 +238,7 @@ def _bar_chart(values, axis, start=1):
 def _write_papers(docs):
     """A page for every Markdown file in benchmarks/results, with its picture, and the verdicts of all."""
     folder, source = _fresh(docs / "papers"), REPOSITORY / "benchmarks" / "results"
-    rows = []
+    groups = {"papers": [], "ours": [], "measurements": [], "verdicts": []}
     for file in sorted(source.glob("*.md")):
         text = _rebased(file.read_text(encoding="utf-8"), file.parent, "papers")
         for picture in source.glob(f"{file.stem}*.png"):
@@ -246,24 +246,47 @@ def _write_papers(docs):
         if (folder / f"{file.stem}.png").exists() and f"{file.stem}.png" not in text:
             text += f"\n![{file.stem}]({file.stem}.png)\n"
         _write(folder / file.name, text)
-        counts = [f"{text.count(f'- **{word}**')} {word}" for word in VERDICTS if f"- **{word}**" in text]
-        rows.append([f"[{file.stem}]({file.name})", ", ".join(counts), _first_words(text)])
+        groups[_group(file.stem)].append((file.stem, [text.count(f"- **{word}**") for word in VERDICTS], text))
     figures = [[f"`jaxrank reproduce {name}`", _summary(figure)] for name, figure in papers.FIGURES.items()]
+
+    def judged(group):
+        rows = [[f"[{stem}]({stem}.md)", *map(str, counts), _first_words(text)] for stem, counts, text in groups[group]]
+        return markdown(["results", *VERDICTS, "how they were made"], rows)
+
     parts = [
         "# The papers' figures, with verdicts",
         "Each figure is a command. Its page says at what scale it was run, and of each claim of the paper whether it "
         "was reproduced, by which number and interval. [All verdicts](verdicts.md) are on one page.",
-        markdown(["results", "claims", "how they were made"], rows),
+        judged("papers"),
+        "## Comparisons of ours",
+        "Worlds that change, unknown examination, late and wrong clicks, off-policy estimators, learning from biased "
+        "clicks, neural rankers: what the papers leave out or claim of themselves, measured for all policies alike.",
+        judged("ours"),
+        "## Measurements of the simulator itself",
+        markdown(["page", "what it is"], [[f"[{s}]({s}.md)", _title(t)] for s, _, t in groups["measurements"]]),
         "## All figures",
         markdown(["command", "what it draws"], figures),
-        _toctree([row[0].partition("]")[0][1:] for row in rows], hidden=True),
+        _toctree([f"{stem} <{stem}>" for group in groups.values() for stem, *_ in group], hidden=True),
     ]
     _write(folder / "index.md", "\n\n".join(parts))
 
 
+def _group(stem):
+    """Whose figure a page of results is about: a paper's, one of ours, or none."""
+    figure = next((name for name in sorted(papers.FIGURES, key=len, reverse=True) if stem.startswith(name)), None)
+    if figure is None:
+        return "verdicts" if stem == "verdicts" else "measurements"
+    return "papers" if re.match(r"(bubblerank|batchrank|cascadehybrid|pairrank)-", figure) else "ours"
+
+
+def _title(text):
+    return text.partition("\n")[0].removeprefix("# ")
+
+
 def _first_words(text):
+    """The first sentence below the title: the command, its data and time."""
     line = next((line for line in text.splitlines()[1:] if line.strip()), "")
-    return line.strip() if not line.startswith("|") else ""
+    return re.split(r"(?<=\.) (?=[A-Z])", line.strip())[0] if not line.startswith("|") else ""
 
 
 def _write_project(docs):
@@ -281,6 +304,7 @@ def _write_reference(docs):
     models["GradedUser"] = "graded_user"
     groups = {"Functions": [], "Classes": [], "Modules": [], "Policies": [], "Click models": []}
     pages = []
+    overview = []
     for name in sorted(jr.__all__, key=str.lower):
         thing = getattr(jr, name)
         if name == "__version__":
@@ -294,10 +318,13 @@ def _write_reference(docs):
             pages.append(name)
             groups["Modules"].append(f"[jr.{name}]({name}.md): {_summary(thing)}")
         elif isinstance(thing, type):
+            overview.append([f'<a href="#jaxrank.{name}">{name}</a>', _summary(thing)])
             groups["Classes"].append(_autodoc("autoclass", f"jaxrank.{name}", "members"))
         else:
+            overview.append([f'<a href="#jaxrank.{name}">{name}</a>', _summary(thing)])
             groups["Functions"].append(_autodoc("autofunction", f"jaxrank.{name}"))
     parts = ["# API reference", "What `jr.__all__` lists is public and keeps working; every module behind it may move."]
+    parts.append(markdown(["name", "what it does"], overview))
     for title, entries in groups.items():
         listed = title in ("Policies", "Click models", "Modules")
         parts.append(f"## {title}\n\n" + ("\n".join(f"- {e}" for e in entries) if listed else "\n\n".join(entries)))

@@ -20,6 +20,7 @@ Lines = Mapping[str, "xarray.DataArray"]  # label -> a curve with its instances,
 
 _BLACK, _BROWN = "#000000", "#A0522D"  # black is not seen on a dark page
 _GRID = "rgba(128,128,128,0.25)"
+_TOOLS = {"bgcolor": "rgba(0,0,0,0)", "color": "rgba(128,128,128,0.8)", "activecolor": "rgba(70,130,200,1)"}
 _LEGEND_LINE = 22  # pixels
 _LOWEST = 0.05  # of the mean: where a band is cut, for a logarithmic axis has no place for what is not above 0
 
@@ -88,6 +89,7 @@ def _layout(titles: list[str], columns: int, row_height: int, legend: int, small
         "hovermode": "closest" if small else "x unified",
         "hoverdistance": 20 if small else -1,  # pixels; the nearest record, however far
         "dragmode": "zoom",
+        "modebar": _TOOLS,
         "legend": {
             "orientation": "h",
             "x": 0,
