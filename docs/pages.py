@@ -101,7 +101,8 @@ def which_policy(content, metric="regret"):
                 cells.append("–")
                 continue
             mean, half = map(float, mean_and_interval(lines[name].isel(step=-1)))
-            cells.append(f"{mean:,.0f}" + ("" if np.isnan(half) else f" ± {half:,.0f}".replace(" ", "\N{NO-BREAK SPACE}")))
+            text = f"{mean:,.0f}" + ("" if np.isnan(half) else f" ± {half:,.0f}")
+            cells.append(text.replace(" ", "\N{NO-BREAK SPACE}"))
         rows.append([name, _said(name, "Assumes") or "see its page", *cells])
     labels = [_short(title) or metric for title in panels]
     return ["policy", "assumes", *labels], rows
