@@ -37,6 +37,9 @@ WORLDS = {
     "topics": ("a topic bandit", 1_000, 'world = "topics"\nqueries = 6\nitems = 40\nlist_size = 5', "regret"),
     "letor": ("a query stream", 400, 'world = "letor"\nqueries = 30', "cndcg"),
 }
+# Policies that need more steps to be better than the production list: the curves of their pages, and of the start page.
+LONG = ("bubblerank", "batchrank", "toprank", "cascade_klucb", "static", "random")
+LONG_STEPS = 50_000
 BASELINES = ("static", "random", "oracle")
 PROJECT_PAGES = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "benchmarks": "benchmarks/README.md"}
 
@@ -44,6 +47,7 @@ PROJECT_PAGES = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md",
 def write_all(docs):
     """Writes all generated pages into folders of ``docs`` that Git ignores."""
     contents = {world: run_world(world, docs / "_results" / world) for world in WORLDS}
+    contents["long"] = run_world("click", docs / "_results" / "long", LONG_STEPS, names=LONG)
     _write_policies(docs, contents)
     _write_click_models(docs)
     _write_papers(docs)
@@ -55,7 +59,7 @@ def write_all(docs):
 def copy_reports(app, error):
     """The reports of the runs behind the live curves, beside the pages."""
     if error is None and app.builder.name == "html":
-        for world in WORLDS:
+        for world in (*WORLDS, "long"):
             target = Path(app.outdir) / "reports" / f"{world}.html"
             target.parent.mkdir(exist_ok=True)
             shutil.copy(Path(app.srcdir) / "_results" / world / "report.html", target)
@@ -70,12 +74,12 @@ def world_of(name):
     return made_for if made_for in WORLDS else "click"
 
 
-def run_world(world, folder, steps=None, seeds=2):
-    """Runs every registered policy of a world, once, by a sweep; returns the content of its report."""
+def run_world(world, folder, steps=None, seeds=2, names=None):
+    """Runs every registered policy of a world, or these ``names``, by a sweep; returns the content of its report."""
     _, few, environment, _ = WORLDS[world]
-    names = [name for name in jr.available() if world_of(name) == world and name not in BASELINES]
-    if world != "letor":
-        names += BASELINES
+    if names is None:
+        names = [name for name in jr.available() if world_of(name) == world and name not in BASELINES]
+        names += BASELINES if world != "letor" else ()
     lines = [f"steps = {steps or few}", f"seeds = {seeds}", "records = 60"]
     lines += [f'[[policy]]\nname = "{name}"' for name in names]
     config = folder.with_suffix(".toml")
@@ -126,7 +130,7 @@ def _write_policies(docs, contents):
             continue
         world = world_of(name)
         listed[world].append(name)
-        _write(folder / f"{name}.md", _policy_page(name, cls, world, contents[world]))
+        _write(folder / f"{name}.md", _policy_page(name, cls, world, contents))
     parts = ["# Policies", "How a list is chosen and learnt. [Which one should I use?](../which-policy.md)"]
     for world, names in listed.items():
         classes = {name: registry.factory(name) for name in names}
@@ -144,15 +148,20 @@ def _write_policies(docs, contents):
         tables.append(f"## In {title}\n\n{note}\n\n{markdown(header, linked)}")
     _write(docs / "_results" / "which-policy.md", "\n\n".join(tables))
     shown = ("bubblerank", "toprank", "cascade_klucb", "static")
-    curves = contents["click"].curves["regret"].items()
+    curves = contents["long"].curves["regret"].items()
     panels = {_short(title): {name: lines[name] for name in shown if name in lines} for title, lines in curves}
-    _write(docs / "_results" / "start.md", _chart(curve_chart(panels, "regret"), root=""))
+    note = (
+        "*Regret of three policies and of the production list, in a cascade model and in a position-based one: lower "
+        "is better. Bands are 95 % intervals over queries. Drag to zoom, click a name to hide its line.*"
+    )
+    _write(docs / "_results" / "start.md", f"{_chart(curve_chart(panels, 'regret'), root='')}\n\n{note}")
 
 
-def _policy_page(name, cls, world, content):
+def _policy_page(name, cls, world, contents):
     where, steps, _, metric = WORLDS[world]
+    report, steps = ("long", LONG_STEPS) if name in LONG else (world, steps)
     panels = {}
-    for title, lines in content.curves[metric].items():
+    for title, lines in contents[report].curves[metric].items():
         chosen = {label: lines[label] for label in dict.fromkeys((name, "static", "random")) if label in lines}
         if name in chosen:
             panels[_short(title)] = chosen
@@ -163,7 +172,7 @@ def _policy_page(name, cls, world, content):
         f"`jr.{cls.__name__}` in Python, `{name}` on the command line; runs in {where}.",
         text or _summary(cls),
         f"## A small run\n\n{steps:,} steps on synthetic queries, made when this page was built "
-        f'(<a href="../reports/{world}.html">all policies in one report</a>).',
+        f'(<a href="../reports/{report}.html">the whole report</a>).',
         _chart(curve_chart(panels, metric)) if panels else "It does not run in these worlds.",
         f"## Parameters\n\n{_autodoc('autoclass', f'jaxrank.{cls.__name__}')}",
         f"## Reference and choices\n\n{_rst_of(module)}",

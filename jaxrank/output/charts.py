@@ -31,7 +31,8 @@ def curve_chart(panels: Mapping[str, Lines], metric: str, per_step: bool = False
     Buttons change to logarithmic axes. The curves of ``panels`` are drawn as they are: ``per_step`` names the axis.
     """
     looks = _looks(dict.fromkeys(label for lines in panels.values() for label in lines))
-    traces: list[dict[str, Any]] = []
+    bands: list[dict[str, Any]] = []
+    traces: list[dict[str, Any]] = []  # lines, drawn after all bands: none is behind another's
     named: set[str] = set()
     for number, lines in enumerate(panels.values(), start=1):
         for label, curve in lines.items():
@@ -39,7 +40,7 @@ def curve_chart(panels: Mapping[str, Lines], metric: str, per_step: bool = False
             steps = curve["step"].values
             where = _axes(number) | {"legendgroup": label}
             if np.isfinite(half).any():
-                traces.append(_band(steps, mean, half, looks[label]["color"]) | where)
+                bands.append(_band(steps, mean, half, looks[label]["color"]) | where)
             line = _line(steps, mean, label, looks[label]) | where | {"showlegend": label not in named}
             if np.isfinite(half).any():
                 line |= {
@@ -56,7 +57,7 @@ def curve_chart(panels: Mapping[str, Lines], metric: str, per_step: bool = False
         if (number - 1) % columns == 0:
             layout[_axis("y", number)]["title"] = {"text": label_of(metric, per_step)}
     layout["updatemenus"] = [_axis_buttons(len(panels))]
-    return {"data": traces, "layout": layout}
+    return {"data": bands + traces, "layout": layout}
 
 
 def instance_chart(lines: Lines, dim: str, instances: Sequence[Any]) -> dict[str, Any]:
