@@ -13,6 +13,7 @@ import jaxrank  # noqa: E402
 
 project = "jaxrank"
 author = "The jaxrank authors"
+copyright = "the jaxrank authors; MIT licence"
 release = version = jaxrank.__version__
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build", "_results", "texts"]
@@ -33,6 +34,7 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 autodoc_typehints = "none"
+autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 napoleon_google_docstring = True

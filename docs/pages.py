@@ -37,6 +37,9 @@ WORLDS = {
     "topics": ("a topic bandit", 1_000, 'world = "topics"\nqueries = 6\nitems = 40\nlist_size = 5', "regret"),
     "letor": ("a query stream", 400, 'world = "letor"\nqueries = 30', "cndcg"),
 }
+# Policies that need more steps to be better than the production list: the curves of their pages, and of the start page.
+LONG = ("bubblerank", "batchrank", "toprank", "cascade_klucb", "static", "random")
+LONG_STEPS = 50_000
 BASELINES = ("static", "random", "oracle")
 PROJECT_PAGES = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "benchmarks": "benchmarks/README.md"}
 
@@ -44,6 +47,7 @@ PROJECT_PAGES = {"changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md",
 def write_all(docs):
     """Writes all generated pages into folders of ``docs`` that Git ignores."""
     contents = {world: run_world(world, docs / "_results" / world) for world in WORLDS}
+    contents["long"] = run_world("click", docs / "_results" / "long", LONG_STEPS, names=LONG)
     _write_policies(docs, contents)
     _write_click_models(docs)
     _write_papers(docs)
@@ -55,7 +59,7 @@ def write_all(docs):
 def copy_reports(app, error):
     """The reports of the runs behind the live curves, beside the pages."""
     if error is None and app.builder.name == "html":
-        for world in WORLDS:
+        for world in (*WORLDS, "long"):
             target = Path(app.outdir) / "reports" / f"{world}.html"
             target.parent.mkdir(exist_ok=True)
             shutil.copy(Path(app.srcdir) / "_results" / world / "report.html", target)
@@ -70,12 +74,12 @@ def world_of(name):
     return made_for if made_for in WORLDS else "click"
 
 
-def run_world(world, folder, steps=None, seeds=2):
-    """Runs every registered policy of a world, once, by a sweep; returns the content of its report."""
+def run_world(world, folder, steps=None, seeds=2, names=None):
+    """Runs every registered policy of a world, or these ``names``, by a sweep; returns the content of its report."""
     _, few, environment, _ = WORLDS[world]
-    names = [name for name in jr.available() if world_of(name) == world and name not in BASELINES]
-    if world != "letor":
-        names += BASELINES
+    if names is None:
+        names = [name for name in jr.available() if world_of(name) == world and name not in BASELINES]
+        names += BASELINES if world != "letor" else ()
     lines = [f"steps = {steps or few}", f"seeds = {seeds}", "records = 60"]
     lines += [f'[[policy]]\nname = "{name}"' for name in names]
     config = folder.with_suffix(".toml")
@@ -101,7 +105,8 @@ def which_policy(content, metric="regret"):
                 cells.append("–")
                 continue
             mean, half = map(float, mean_and_interval(lines[name].isel(step=-1)))
-            cells.append(f"{mean:,.0f}" + ("" if np.isnan(half) else f" ± {half:,.0f}"))
+            text = f"{mean:,.0f}" + ("" if np.isnan(half) else f" ± {half:,.0f}")
+            cells.append(text.replace(" ", "\N{NO-BREAK SPACE}"))
         rows.append([name, _said(name, "Assumes") or "see its page", *cells])
     labels = [_short(title) or metric for title in panels]
     return ["policy", "assumes", *labels], rows
@@ -125,7 +130,7 @@ def _write_policies(docs, contents):
             continue
         world = world_of(name)
         listed[world].append(name)
-        _write(folder / f"{name}.md", _policy_page(name, cls, world, contents[world]))
+        _write(folder / f"{name}.md", _policy_page(name, cls, world, contents))
     parts = ["# Policies", "How a list is chosen and learnt. [Which one should I use?](../which-policy.md)"]
     for world, names in listed.items():
         classes = {name: registry.factory(name) for name in names}
@@ -143,15 +148,20 @@ def _write_policies(docs, contents):
         tables.append(f"## In {title}\n\n{note}\n\n{markdown(header, linked)}")
     _write(docs / "_results" / "which-policy.md", "\n\n".join(tables))
     shown = ("bubblerank", "toprank", "cascade_klucb", "static")
-    curves = contents["click"].curves["regret"].items()
+    curves = contents["long"].curves["regret"].items()
     panels = {_short(title): {name: lines[name] for name in shown if name in lines} for title, lines in curves}
-    _write(docs / "_results" / "start.md", _chart(curve_chart(panels, "regret"), root=""))
+    note = (
+        "*Regret of three policies and of the production list, in a cascade model and in a position-based one: lower "
+        "is better. Bands are 95 % intervals over queries. Drag to zoom, click a name to hide its line.*"
+    )
+    _write(docs / "_results" / "start.md", f"{_chart(curve_chart(panels, 'regret'), root='')}\n\n{note}")
 
 
-def _policy_page(name, cls, world, content):
+def _policy_page(name, cls, world, contents):
     where, steps, _, metric = WORLDS[world]
+    report, steps = ("long", LONG_STEPS) if name in LONG else (world, steps)
     panels = {}
-    for title, lines in content.curves[metric].items():
+    for title, lines in contents[report].curves[metric].items():
         chosen = {label: lines[label] for label in dict.fromkeys((name, "static", "random")) if label in lines}
         if name in chosen:
             panels[_short(title)] = chosen
@@ -162,7 +172,7 @@ def _policy_page(name, cls, world, content):
         f"`jr.{cls.__name__}` in Python, `{name}` on the command line; runs in {where}.",
         text or _summary(cls),
         f"## A small run\n\n{steps:,} steps on synthetic queries, made when this page was built "
-        f'(<a href="../reports/{world}.html">all policies in one report</a>).',
+        f'(<a href="../reports/{report}.html">the whole report</a>).',
         _chart(curve_chart(panels, metric)) if panels else "It does not run in these worlds.",
         f"## Parameters\n\n{_autodoc('autoclass', f'jaxrank.{cls.__name__}')}",
         f"## Reference and choices\n\n{_rst_of(module)}",
@@ -228,7 +238,7 @@ def _bar_chart(values, axis, start=1):
     axes = {"gridcolor": "rgba(128,128,128,0.25)"}
     layout = {
         "height": 380, "margin": {"l": 50, "r": 10, "t": 20, "b": 90}, "barmode": "group",
-        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "modebar": {"bgcolor": "rgba(0,0,0,0)"},
         "xaxis": axes | {"title": {"text": axis}}, "yaxis": axes | {"title": {"text": "probability"}},
         "legend": {"orientation": "h", "y": -0.3},
     }  # fmt: skip
@@ -238,7 +248,7 @@ def _bar_chart(values, axis, start=1):
 def _write_papers(docs):
     """A page for every Markdown file in benchmarks/results, with its picture, and the verdicts of all."""
     folder, source = _fresh(docs / "papers"), REPOSITORY / "benchmarks" / "results"
-    rows = []
+    groups = {"papers": [], "ours": [], "measurements": [], "verdicts": []}
     for file in sorted(source.glob("*.md")):
         text = _rebased(file.read_text(encoding="utf-8"), file.parent, "papers")
         for picture in source.glob(f"{file.stem}*.png"):
@@ -246,24 +256,47 @@ def _write_papers(docs):
         if (folder / f"{file.stem}.png").exists() and f"{file.stem}.png" not in text:
             text += f"\n![{file.stem}]({file.stem}.png)\n"
         _write(folder / file.name, text)
-        counts = [f"{text.count(f'- **{word}**')} {word}" for word in VERDICTS if f"- **{word}**" in text]
-        rows.append([f"[{file.stem}]({file.name})", ", ".join(counts), _first_words(text)])
+        groups[_group(file.stem)].append((file.stem, [text.count(f"- **{word}**") for word in VERDICTS], text))
     figures = [[f"`jaxrank reproduce {name}`", _summary(figure)] for name, figure in papers.FIGURES.items()]
+
+    def judged(group):
+        rows = [[f"[{stem}]({stem}.md)", *map(str, counts), _first_words(text)] for stem, counts, text in groups[group]]
+        return markdown(["results", *VERDICTS, "how they were made"], rows)
+
     parts = [
         "# The papers' figures, with verdicts",
         "Each figure is a command. Its page says at what scale it was run, and of each claim of the paper whether it "
         "was reproduced, by which number and interval. [All verdicts](verdicts.md) are on one page.",
-        markdown(["results", "claims", "how they were made"], rows),
+        judged("papers"),
+        "## Comparisons of ours",
+        "Worlds that change, unknown examination, late and wrong clicks, off-policy estimators, learning from biased "
+        "clicks, neural rankers: what the papers leave out or claim of themselves, measured for all policies alike.",
+        judged("ours"),
+        "## Measurements of the simulator itself",
+        markdown(["page", "what it is"], [[f"[{s}]({s}.md)", _title(t)] for s, _, t in groups["measurements"]]),
         "## All figures",
         markdown(["command", "what it draws"], figures),
-        _toctree([row[0].partition("]")[0][1:] for row in rows], hidden=True),
+        _toctree([f"{stem} <{stem}>" for group in groups.values() for stem, *_ in group], hidden=True),
     ]
     _write(folder / "index.md", "\n\n".join(parts))
 
 
+def _group(stem):
+    """Whose figure a page of results is about: a paper's, one of ours, or none."""
+    figure = next((name for name in sorted(papers.FIGURES, key=len, reverse=True) if stem.startswith(name)), None)
+    if figure is None:
+        return "verdicts" if stem == "verdicts" else "measurements"
+    return "papers" if re.match(r"(bubblerank|batchrank|cascadehybrid|pairrank)-", figure) else "ours"
+
+
+def _title(text):
+    return text.partition("\n")[0].removeprefix("# ")
+
+
 def _first_words(text):
+    """The first sentence below the title: the command, its data and time."""
     line = next((line for line in text.splitlines()[1:] if line.strip()), "")
-    return line.strip() if not line.startswith("|") else ""
+    return re.split(r"(?<=\.) (?=[A-Z])", line.strip())[0] if not line.startswith("|") else ""
 
 
 def _write_project(docs):
@@ -281,6 +314,7 @@ def _write_reference(docs):
     models["GradedUser"] = "graded_user"
     groups = {"Functions": [], "Classes": [], "Modules": [], "Policies": [], "Click models": []}
     pages = []
+    overview = []
     for name in sorted(jr.__all__, key=str.lower):
         thing = getattr(jr, name)
         if name == "__version__":
@@ -294,10 +328,13 @@ def _write_reference(docs):
             pages.append(name)
             groups["Modules"].append(f"[jr.{name}]({name}.md): {_summary(thing)}")
         elif isinstance(thing, type):
+            overview.append([f'<a href="#jaxrank.{name}">{name}</a>', _summary(thing)])
             groups["Classes"].append(_autodoc("autoclass", f"jaxrank.{name}", "members"))
         else:
+            overview.append([f'<a href="#jaxrank.{name}">{name}</a>', _summary(thing)])
             groups["Functions"].append(_autodoc("autofunction", f"jaxrank.{name}"))
     parts = ["# API reference", "What `jr.__all__` lists is public and keeps working; every module behind it may move."]
+    parts.append(markdown(["name", "what it does"], overview))
     for title, entries in groups.items():
         listed = title in ("Policies", "Click models", "Modules")
         parts.append(f"## {title}\n\n" + ("\n".join(f"- {e}" for e in entries) if listed else "\n\n".join(entries)))

@@ -75,6 +75,8 @@ def check_chart(page, chart, lines, panels=1):
     """Curves with bands are drawn, a click in the legend hides one and brings it back, the axes become logarithmic."""
     assert lines_drawn(page, chart) == lines * panels, "every curve is drawn"
     assert bands_drawn(page, chart) == lines * panels, "every band is drawn"
+    lowest = page.locator(chart).evaluate("chart => chart._fullLayout.yaxis.range[0]")
+    assert lowest < 0, "a curve at 0 would be seen above the axis"
     toggles = page.locator(f"{chart} .legendtoggle")
     assert toggles.count() == lines, "the legend has every line once"
     toggles.first.click()

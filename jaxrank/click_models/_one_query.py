@@ -50,6 +50,11 @@ def _checked(method: Callable[..., Array], name: str) -> Callable[..., Array]:
             clicks = given["clicks"] = _array("clicks", given["clicks"], "bool[K]")
             if clicks.shape != shown:
                 raise ValueError(f"clicks must be one for each of the {shown[0]} items shown; got {list(clicks.shape)}")
+            if not isinstance(clicks, jax.core.Tracer):
+                host = np.asarray(clicks)
+                other = host[(host != 0) & (host != 1)]
+                if other.size:
+                    raise ValueError(f"clicks must be 0 or 1 at every position; got {other[0]}")
         if "list_size" in given:
             given["list_size"] = integer("list_size", given["list_size"], 1, num_items, " items")
         if given.get("top") is not None:
@@ -82,6 +87,9 @@ def _ranking(name: str, ranking: Any, num_items: int, soft: bool) -> Array:
             outside = items[(items < 0) | (items >= num_items)]
             if outside.size:
                 raise ValueError(f"{name} must hold items from 0 to {num_items - 1}; got {outside[0]}")
+            seen, times = np.unique(items, return_counts=True)
+            if (times > 1).any():
+                raise ValueError(f"{name} must hold each item at most once; got item {seen[times > 1][0]} again")
         return ranking
     weights = jnp.issubdtype(ranking.dtype, jnp.floating) and ranking.ndim == 2 and ranking.shape[1] == num_items
     if not (soft and weights):

@@ -155,6 +155,6 @@ def _whole(value: Any) -> int | None:
         return int(value)
     if isinstance(value, float | np.floating):
         return int(value) if np.isfinite(value) and float(value).is_integer() else None
-    if hasattr(value, "dtype") and value.dtype.kind in "iuf":  # an array of one number
+    if getattr(getattr(value, "dtype", None), "kind", "") in ("i", "u", "f"):  # an array of one number
         return _whole(value.item())
     return None

@@ -163,6 +163,8 @@ def require(kind: str, given: Any, name: str | None = None) -> None:
         other = {"policy": "environment", "environment": "policy"}.get(kind)
         if other and all(hasattr(given, member) for member in REQUIRED[other]):
             raise ValueError(f"{name} must be one; got {cls}, which is the {other}: are the two swapped?")
+        if kind == "environment" and all(hasattr(given, member) for member in REQUIRED["click_model"]):
+            raise ValueError(f"{name} must be one; got {cls}, which is a click model: write jr.ClickBandit({cls}(…))")
         needed, lacking = ", ".join(REQUIRED[kind]), ", ".join(missing)
         raise ValueError(f"{name} must have the members {needed}; {cls} has no {lacking}")
     if jax.tree_util.all_leaves([given]):

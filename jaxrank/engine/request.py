@@ -114,6 +114,9 @@ def _probes(name: str, value: Any) -> dict[str, Probe]:
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} must be a dict of functions by name; got {value!r:.60}")
     for label, probe in value.items():
+        if isinstance(probe, type):
+            kind = probe.__name__
+            raise ValueError(f"{name}[{label!r}] must be an instance; got the class {kind}: write {kind}(…)")
         if not callable(probe):
             raise ValueError(f"{name} must be functions of (policy, state, environment); got {probe!r} for {label!r}")
     return dict(value)

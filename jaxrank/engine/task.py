@@ -129,7 +129,7 @@ def prepare(policy: Policy, environment: Environment, request: Request) -> Task:
     if query.index is not None and keeps_items(policy):
         raise ValueError(
             f"policy must learn a ranker of documents, as jr.PDGD does, where queries have different items; got "
-            f"{type(policy).__name__}, which keeps statistics of items, in {type(environment).__name__}"
+            f"{_named(policy, 'policy')}, which keeps statistics of items, in {_named(environment, 'environment')}"
         )
     return Task(
         policy=policy,
@@ -168,6 +168,12 @@ def _refuse_unknown(metrics: Sequence[str], known: Mapping[str, Any]) -> None:
     for name in metrics:
         if name not in known:
             raise ValueError(f"metrics must be among {', '.join(known)}; got {name!r}{did_you_mean(name, known)}")
+
+
+def _named(thing: Any, inner: str) -> str:
+    """Its class, and that of what it wraps in this field: Delayed(BubbleRank)."""
+    within = getattr(thing, inner, None)
+    return type(thing).__name__ + (f"({_named(within, inner)})" if within is not None else "")
 
 
 def _as_pytrees(probes: Mapping[str, Probe]) -> dict[str, Any]:

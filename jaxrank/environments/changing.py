@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxrank.core.checks import integer, positive, probability
 from jaxrank.core.pytrees import array, derived, over_instances, pytree, static
-from jaxrank.core.types import Array, Key, Query, reward_gap
+from jaxrank.core.types import Array, Key, Query, require, reward_gap
 from jaxrank.environments.click_bandit import ClickBandit
 
 
@@ -57,8 +57,7 @@ class Changing:
 
     def _validate(self) -> None:
         env = self.environment
-        if not isinstance(env, ClickBandit):
-            raise ValueError(f"Changing.environment must be a ClickBandit; got a {type(env).__name__}")
+        _require_bandit("Changing.environment", env)
         if self.attraction.shape[-1] != env.num_items:
             raise ValueError(
                 f"Changing.attraction must be that of {env.num_items} items in each world; "
@@ -151,6 +150,7 @@ def change(
     kinds = [name for name, value in given.items() if value is not None]
     if len(kinds) != 1:
         raise ValueError(f"change needs one of {', '.join(given)}; got {' and '.join(kinds) or 'none'}")
+    _require_bandit("environment", environment)
     worlds = integer("worlds", worlds, 2)
     attraction = np.asarray(environment.click_model.attraction)
     keep = integer("keep", keep, 0, attraction.shape[-1] - 1, " items")
@@ -168,6 +168,13 @@ def change(
     if random is not None:
         when = {"at": 1 + np.cumsum(generator.geometric(1 / integer("random", random), 100))}
     return Changing(environment, of_worlds, **when)
+
+
+def _require_bandit(name: str, environment: Any) -> None:
+    if not isinstance(environment, ClickBandit):
+        require("environment", environment, name)
+        outside = ": write jr.Corrupted(jr.change(…), …)" if hasattr(environment, "environment") else ""
+        raise ValueError(f"{name} must be a ClickBandit; got a {type(environment).__name__}{outside}")
 
 
 def _between(values: Array, number: Array, weight: Array) -> Array:

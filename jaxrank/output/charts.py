@@ -20,6 +20,8 @@ Lines = Mapping[str, "xarray.DataArray"]  # label -> a curve with its instances,
 
 _BLACK, _BROWN = "#000000", "#A0522D"  # black is not seen on a dark page
 _GRID = "rgba(128,128,128,0.25)"
+_TOOLS = {"bgcolor": "rgba(0,0,0,0)", "color": "rgba(128,128,128,0.8)", "activecolor": "rgba(70,130,200,1)"}
+_BELOW = 0.03  # of the highest mean: how far an axis reaches below 0
 _LEGEND_LINE = 22  # pixels
 _LOWEST = 0.05  # of the mean: where a band is cut, for a logarithmic axis has no place for what is not above 0
 
@@ -30,15 +32,19 @@ def curve_chart(panels: Mapping[str, Lines], metric: str, per_step: bool = False
     Buttons change to logarithmic axes. The curves of ``panels`` are drawn as they are: ``per_step`` names the axis.
     """
     looks = _looks(dict.fromkeys(label for lines in panels.values() for label in lines))
-    traces: list[dict[str, Any]] = []
+    bands: list[dict[str, Any]] = []
+    traces: list[dict[str, Any]] = []  # lines, drawn after all bands: none is behind another's
     named: set[str] = set()
+    lowest: dict[int, float] = {}
     for number, lines in enumerate(panels.values(), start=1):
+        lowest[number] = 0.0
         for label, curve in lines.items():
             mean, half = (np.asarray(each, np.float64) for each in mean_and_interval(curve))
             steps = curve["step"].values
+            lowest[number] = min(lowest[number], -_BELOW * mean.max(initial=0, where=np.isfinite(mean)))
             where = _axes(number) | {"legendgroup": label}
             if np.isfinite(half).any():
-                traces.append(_band(steps, mean, half, looks[label]["color"]) | where)
+                bands.append(_band(steps, mean, half, looks[label]["color"]) | where)
             line = _line(steps, mean, label, looks[label]) | where | {"showlegend": label not in named}
             if np.isfinite(half).any():
                 line |= {
@@ -52,10 +58,11 @@ def curve_chart(panels: Mapping[str, Lines], metric: str, per_step: bool = False
     layout = _layout(list(panels), columns, row_height=420 if rows == 1 else 320, legend=len(named))
     for number in range(1, len(panels) + 1):
         layout[_axis("x", number)]["title"] = {"text": "Step", "standoff": 8}
+        layout[_axis("y", number)]["autorangeoptions"] = {"include": lowest[number] or -_BELOW}  # a line at 0 is seen
         if (number - 1) % columns == 0:
             layout[_axis("y", number)]["title"] = {"text": label_of(metric, per_step)}
     layout["updatemenus"] = [_axis_buttons(len(panels))]
-    return {"data": traces, "layout": layout}
+    return {"data": bands + traces, "layout": layout}
 
 
 def instance_chart(lines: Lines, dim: str, instances: Sequence[Any]) -> dict[str, Any]:
@@ -88,6 +95,7 @@ def _layout(titles: list[str], columns: int, row_height: int, legend: int, small
         "hovermode": "closest" if small else "x unified",
         "hoverdistance": 20 if small else -1,  # pixels; the nearest record, however far
         "dragmode": "zoom",
+        "modebar": _TOOLS,
         "legend": {
             "orientation": "h",
             "x": 0,

@@ -26,18 +26,22 @@ if TYPE_CHECKING:
 FORMATS = ("png", "pdf", "svg")
 
 # Okabe and Ito's colours, which colour-blind readers can tell apart, with grey for their yellow, pale on white. Each
-# has a marker of its own, for print without colours.
+# has a marker of its own, for print without colours. From the ninth line on come eight more, with hollow markers.
 _COLOURS = ("#D55E00", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#7F7F7F", "#000000")
+_MORE_COLOURS = ("#8B1A1A", "#6A5ACD", "#7A9A01", "#A6761D", "#E7298A", "#00A5B5", "#5F7A8A", "#7B3FA0")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-# The policies that run in one world, each at the number of its style.
+# The policies that are often in one picture, each at the number of its style; - is a number that others take.
 _FAMILIES = (
     "bubblerank batchrank cascadeklucb toprank rankedexp3 random static oracle "
     "cascadeucb1 pbmucb cascadets pbmts rankeducb1 rankedklucb dcmklucb pbmpie",
-    "cascadehybrid cascadelinucb cascadelsb cascadelsbfull cascadelints cascadelinucbfull",
+    "- cascadeducb - - cascadeswucb glrtcascadeucb glrtcascadeklucb",
+    "- - grab - pbmhb unirank",
+    "cascadehybrid cascadelinucb cascadelsb cascadelsbfull cascadelints cascadelinucbfull recurrank",
     "pairrank pdgd sgdranknet pairrankr epsilongreedy mgd dbgd",
     "pairrankc",
+    "- - olranknet p2neurrank ollambdarank neuralpdgd",
 )
-_KNOWN = {name: number for family in _FAMILIES for number, name in enumerate(family.split())}
+_KNOWN = {name: number for family in _FAMILIES for number, name in enumerate(family.split()) if name != "-"}
 _LABELS = {
     "regret": "Regret",
     "reward": "Reward",
@@ -51,6 +55,7 @@ _LABELS = {
     "cosine": "Cosine to the offline ranker",
 }
 _BAND = 0.2  # opacity
+REFERENCE: dict[str, Any] = {"color": "black", "linestyle": "-", "linewidth": 0.8}  # a line that is no policy's
 _LEGEND: dict[str, Any] = {"frameon": False, "fontsize": "small", "handlelength": 3}
 _DECADES = 8  # of a logarithmic axis; what is lower is drawn at 0
 _FAR_ABOVE = 100  # a bound more than this many times the highest curve would flatten all curves
@@ -182,7 +187,7 @@ def draw_bound(ax: "Axes", steps: np.ndarray, bound: np.ndarray, label: str) -> 
     if bound[-1] > _FAR_ABOVE * ax.dataLim.y1:
         ax.set_xlabel(f"{ax.get_xlabel()}\n{label}: {bound[-1]:.1e} at the end, far above", fontsize="small")
         return {}
-    (line,) = ax.plot(steps, bound, color="black", linestyle=":", label=label)
+    (line,) = ax.plot(steps, bound, label=label, **REFERENCE)
     if ax.get_yscale() == "linear":
         log_scale(ax, np.concatenate([line.get_ydata() for line in ax.lines]))
     return {label: line}
@@ -217,12 +222,13 @@ def panels(count: int, columns: int = 4) -> tuple["Figure", Sequence["Axes"]]:
 
 
 def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """{name: how its line looks}, as options of ``Axes.plot``: no two alike, eight colours before one comes again.
+    """{name: how its line looks}, as options of ``Axes.plot``: no two alike, 16 colours before one comes again.
 
     The look of a policy of jaxrank is always the same, unless one that precedes it in ``_FAMILIES`` has its colour
     here. Other names take what is free, in their order.
     """
     looks: dict[str, int] = {}
+    again: dict[str, bool] = {}
     names = list(dict.fromkeys(names))
     order = list(_KNOWN)
     keys = {name: re.sub("_|ranking$", "", name.lower()) for name in names}
@@ -232,17 +238,19 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
         candidates = [*([_KNOWN[keys[name]]] if keys[name] in _KNOWN else []), *range(len(_COLOURS) * (least + 2))]
         free = (n for n in candidates if n not in looks.values() and used[n % len(_COLOURS)] == least)
         looks[name] = next(free)
-    return {name: _look(looks[name]) for name in names}
+        again[name] = least % 2 == 1
+    return {name: _look(looks[name], again[name]) for name in names}
 
 
-def _look(number: int) -> dict[str, Any]:
+def _look(number: int, again: bool) -> dict[str, Any]:
     row, colour = divmod(number, len(_COLOURS))
     dots = (row + colour) % 5 + 5 * (row // 5)  # so that a colour has other dashes in every row
     dashes: Any = {0: "-", 1: (0, (5, 2)), 2: (0, (1.5, 1.5))}.get(dots, (0, (5, 1.5, *(1.5, 1.5) * (dots - 2))))
     return {
-        "color": _COLOURS[colour],
+        "color": (_MORE_COLOURS if again else _COLOURS)[colour],
         "linestyle": dashes,
         "marker": _MARKERS[colour],
+        "fillstyle": "none" if again else "full",
         "markevery": (0.02 * colour, 0.16),  # fractions of the diagonal: markers of neighbours are not on each other
         "markersize": 4.5,
         "linewidth": 1.5,

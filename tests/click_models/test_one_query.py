@@ -15,6 +15,12 @@ MODELS = {
     "ubm": jr.UserBrowsingModel(ALPHA, np.full((3, 3), 0.5)),
     "dbn": jr.DynamicBayesianModel(ALPHA, ALPHA, 0.9),
     "ccm": jr.ClickChainModel(ALPHA, 0.9, 0.7, 0.4),
+    "sdbn": jr.SimplifiedDynamicBayesianModel(ALPHA, ALPHA),
+    "trust": jr.TrustBiasModel(ALPHA, [1.0, 0.5, 0.2], [0.3, 0.2, 0.1]),
+    "gctr": jr.GlobalClickRate(ALPHA),
+    "rctr": jr.RankClickRate(ALPHA, [1.0, 0.5, 0.2]),
+    "dctr": jr.DocumentClickRate(ALPHA),
+    "rdctr": jr.RankDocumentClickRate(ALPHA, np.full((3, 3), 0.5)),
 }
 RANKING = jnp.arange(3)
 CALLS = {
@@ -61,6 +67,7 @@ def test_lists_of_any_kind_are_rankings(name):
         ([0.0, 1.0, 2.0], r"ranking must be items int\[K\] or weights float\[K, 3\]; got float\d\d\[3\]"),
         ([0, 1, 7], "ranking must hold items from 0 to 2; got 7"),
         ([-1, 1], "ranking must hold items from 0 to 2; got -1"),
+        ([1, 2, 1], "ranking must hold each item at most once; got item 1 again"),
         ([[0, 1], [1, 2]], r"ranking must be items .*; got int\d\d\[2, 2\]"),
         (np.eye(4), r"ranking must be .*; got float\d\d\[4, 4\]"),
         ([True, False], r"ranking must be .*; got bool\[2\]"),
@@ -80,6 +87,15 @@ def test_sizes_are_checked():
         MODELS["cm"][0].reward(RANKING, 0)
     with pytest.raises(ValueError, match=r"ranking must be items int\[K\]; got float\d\d\[3, 3\]"):
         MODELS["cm"][0].sample(jax.random.key(0), np.eye(3))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_clicks_are_0_or_1(name):
+    model, key = MODELS[name][0], jax.random.key(0)
+    clicks = model.sample(key, RANKING)
+    assert np.isfinite(model.log_likelihood(RANKING, clicks.astype(int).tolist()))
+    with pytest.raises(ValueError, match="clicks must be 0 or 1 at every position; got 2"):
+        model.log_likelihood(RANKING, [0, 2, 0])
 
 
 def test_instances_are_taken_by_number_slice_or_list():

@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import warnings
 
+import jax
 import pytest
 
 import jaxrank as jr
@@ -99,7 +100,7 @@ class Plain:
         (ENVIRONMENT, jr.BubbleRank(), "got ClickBandit, which is the environment: are the two swapped"),
         (jr.BubbleRank(), None, "environment must have the members query, clicks, metrics, instance_dim; NoneType"),
         (jr.CascadeModel([0.1]), ENVIRONMENT, "policy must have the members .*; CascadeModel has no init"),
-        (jr.BubbleRank(), jr.CascadeModel([0.1]), "environment must have the members .*; CascadeModel has no query"),
+        (jr.BubbleRank(), jr.CascadeModel([0.1]), r"which is a click model: write jr.ClickBandit\(CascadeModel\(…\)\)"),
         (
             Plain(),
             ENVIRONMENT,
@@ -162,6 +163,7 @@ def test_policy_and_environment_may_be_named():
         ({"num_steps": 1e10}, "num_steps must be an integer from 1 to 2147483646; got 10000000000.0"),
         ({"mesh": 2}, r"mesh must be a jax\.sharding\.Mesh; got 2"),
         ({"probes": ["x"]}, "probes must be a dict of functions by name; got"),
+        ({"probes": {"x": jr.probes.OfflineNDCG}}, r"probes\['x'\] must be an instance; got the class OfflineNDCG"),
         ({"probes": {"x": 3}}, "probes must be functions of .*; got 3 for 'x'"),
         ({"probes": {"regret": print}}, "probes must not have the name of a metric; got 'regret'"),
         ({"progress": "yes"}, "progress must be True or False; got 'yes'"),
@@ -174,6 +176,7 @@ def test_policy_and_environment_may_be_named():
         ({"metrics": "regret, ndcg"}, r"not text; got 'regret, ndcg': write \['regret', 'ndcg'\]"),
         ({"seed": 2**70}, f"seed must be an integer from 0 to {2**64 - 1}; got {2**70}"),
         ({"record_at": 7}, "record_at must be a list of integers; got 7"),
+        ({"seed": jax.random.key(0)}, "seed must be an integer from .*; got Array"),
         ({"seed": None}, "seed must be an integer from .*; got None"),
     ],
 )

@@ -164,7 +164,7 @@ def test_a_resumed_run_and_other_calls_give_the_same_curves(tmp_path):
         ({"every": None, "at": [5], "drift": True}, r"Changing\.drift needs every"),
         ({"examination": CHI[:2]}, r"Changing\.examination must be \[worlds, positions\] = \(3, 3\)"),
         ({"attraction": ATTRACTION[:, :3]}, r"Changing\.attraction must be that of 4 items in each world; got"),
-        ({"environment": 3}, r"Changing\.environment must be a ClickBandit; got a int"),
+        ({"environment": 3}, r"Changing\.environment must have the members query, .*; int has no query"),
     ],
 )
 def test_bad_values_are_refused(options, message):
@@ -184,3 +184,13 @@ def test_bad_values_are_refused(options, message):
 def test_change_refuses_bad_options(options, message):
     with pytest.raises(ValueError, match=message):
         jr.change(jr.ClickBandit(jr.CascadeModel(ATTRACTION[0])), **options)
+
+
+def test_change_wants_a_click_bandit():
+    bandit = jr.ClickBandit(jr.CascadeModel(ATTRACTION[0]))
+    with pytest.raises(ValueError, match=r"got a Corrupted: write jr.Corrupted\(jr.change\(…\), …\)"):
+        jr.change(jr.Corrupted(bandit, 0.1), every=5)
+    with pytest.raises(ValueError, match="environment must be an instance; got the class ClickBandit"):
+        jr.change(jr.ClickBandit, every=5)
+    with pytest.raises(ValueError, match=r"which is a click model: write jr.ClickBandit\(CascadeModel\(…\)\)"):
+        jr.change(jr.CascadeModel(ATTRACTION[0]), every=5)

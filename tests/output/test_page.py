@@ -66,7 +66,8 @@ def test_the_chart_has_the_means_and_bands_of_the_result():
     mean, half = mean_and_interval(result["regret"].sel(policy="TopRank"))
     np.testing.assert_allclose(array(lines[1]["y"]), mean, rtol=1e-6)
     np.testing.assert_array_equal(array(lines[1]["x"]), result["step"])
-    band = chart["data"][2]
+    assert chart["data"][2:] == lines, "lines are drawn above all bands"
+    band = chart["data"][1]
     assert band["fill"] == "toself" and band["legendgroup"] == lines[1]["legendgroup"]
     np.testing.assert_allclose(array(band["y"])[:20], mean + half, rtol=1e-6)
     assert array(band["y"]).min() > 0, "a band is seen on a logarithmic axis, too"

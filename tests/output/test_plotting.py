@@ -64,6 +64,20 @@ def test_up_to_eight_names_have_eight_colours_and_markers(names):
         assert len({look[key] for look in looks.values()}) == len(names)
 
 
+def test_sixteen_names_have_sixteen_colours_and_the_second_eight_hollow_markers():
+    looks = list(styles(f"policy {i}" for i in range(16)).values())
+    assert len({look["color"] for look in looks}) == 16
+    assert [look["fillstyle"] for look in looks] == ["full"] * 8 + ["none"] * 8
+    names = ["PairRank_C", "PairRank_R", "PairRank_C (released)", "PairRank_R (released)"]
+    names += ["SGDRankNet", "PDGD", "EpsilonGreedy", "MGD", "DBGD"]
+    assert len({look["color"] for look in styles(names).values()}) == len(names)
+
+
+def test_every_policy_of_jaxrank_has_a_look_of_its_own():
+    named = {name.replace("_", "") for name in jr.available()}
+    assert named <= set(plotting._KNOWN)
+
+
 def test_no_two_lines_are_alike_in_print_without_colours():
     looks = styles([*policy_names, *(f"policy {i}" for i in range(80))])
     in_grey = [(look["marker"], look["linestyle"]) for look in looks.values()]

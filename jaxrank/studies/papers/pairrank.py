@@ -22,6 +22,7 @@ from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.learning.training import offline_ranknet
 from jaxrank.output.intervals import difference, mean_and_interval
 from jaxrank.output.plotting import (
+    REFERENCE,
     Entries,
     band_entry,
     draw_curves,
@@ -147,7 +148,7 @@ def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str
     for ax, user in zip(axes, USERS, strict=True):
         entries |= draw_curves(ax, result.sel(user=user), metric, title=user)
         for label, height in (level or {}).items():
-            entries[label] = ax.axhline(height, color="black", linestyle=":", label=label)
+            entries[label] = ax.axhline(height, label=label, **REFERENCE)
     legend_below(figure, entries)
     chosen = f"Chosen on validation queries: {result.attrs['chosen']}. ± is the standard error over seeds."
     chosen += " Every fold has its share of them." if "Fold" in result.attrs["chosen"] else ""
