@@ -21,7 +21,7 @@ from jaxrank.core.batching import lanes_minor, layouts
 from jaxrank.core.numerics import CompensatedSum
 from jaxrank.core.pytrees import leaf_axes, strongly_typed, take_instances
 from jaxrank.core.types import Array, Environment, Policy, State, can_settle, is_stationary
-from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel
+from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel, unrolled
 
 AXIS = "lanes"  # of the mesh
 # Bytes of a part: the lanes that a CPU core takes through all steps of a call before it turns to the next part.
@@ -136,7 +136,7 @@ def run_intervals(
         if on_cpu:
             state, _, _, measured = over_lanes(for_cpu, lanes, fixed, words, t, shared=1)
         else:
-            state, _, _, measured = over_lanes(step, lanes, words, t, shared=1)
+            state, _, _, measured = over_lanes(unrolled(step), lanes, words, t, shared=1)
         return _map_lanes(lanes_minor, lanes._replace(state=state)), measured
 
     def draw(lanes: Lanes, t: Array) -> random.StepWords:
