@@ -341,12 +341,5 @@ def select(flag: Entry, yes: Entry, no: Entry) -> Entry:
     return lax.select_n(flag, no, yes)
 
 
-def any_lane(flag: Entry) -> Entry:
-    """bool[]: is the flag set in any lane?"""
-    if not is_vector(flag):
-        return flag
-    return jnp.max(flag.astype(jnp.int32)) > 0  # the form of it that Pallas lowers for GPUs
-
-
 def constant(value: Any, dtype: Any) -> Entry:
     return np.asarray(value, dtype)[()]

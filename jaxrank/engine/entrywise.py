@@ -36,7 +36,6 @@ from jaxrank.engine.entries import (
     KeptEntries,
     OpenEntries,
     TouchedError,
-    any_lane,
     fold,
     is_constant,
     is_entries,
@@ -130,6 +129,12 @@ class _Evaluation:
             values.update(zip(eqn.outvars, results, strict=True))
         return [read(var) for var in jaxpr.outvars]
 
+    def _any_lane(self, flag: Entry) -> Entry:
+        """bool[]: is the flag set in any lane?"""
+        if not is_vector(flag):
+            return flag
+        return jnp.any(flag) if self.in_place else jnp.max(flag.astype(jnp.int32)) > 0  # as Pallas lowers it for GPUs
+
     def _rarely(self) -> "_Evaluation":
         """The evaluation of a rare branch."""
         evaluation = copy(self)
@@ -203,7 +208,7 @@ class _Evaluation:
 
         if not rare:
             return choose()
-        anyone = any_lane(operate("gt", index, np.zeros((), index.dtype)[()]))
+        anyone = self._any_lane(operate("gt", index, np.zeros((), index.dtype)[()]))
         if any(isinstance(x, KeptEntries) for x in operands):
             taken = operate("gt", index, np.zeros((), index.dtype)[()])
             usual, rare_branch = branches  # a rare branch is taken or not
@@ -336,7 +341,9 @@ class _Evaluation:
         going = spread(continues(carry), self.num_lanes)
         carry = self._stable(lambda c: some_continue((going, c))[1], carry)
         state = (spread(continues(carry), self.num_lanes), carry)
-        return lax.while_loop(lambda s: any_lane(s[0]), lambda s: self._in_form(some_continue(s), state), state)[1]
+        return lax.while_loop(lambda s: self._any_lane(s[0]), lambda s: self._in_form(some_continue(s), state), state)[
+            1
+        ]
 
     def _scan(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
         params, length = eqn.params, eqn.params["length"]
