@@ -111,22 +111,26 @@ def world(policy: str, lanes: int, items: int) -> tuple[Any, Any, int, str]:
     import numpy as np
 
     import jaxrank as jr
+    from jaxrank.click_models import graded_user
+    from jaxrank.core.types import learns_ranker
     from jaxrank.datasets import synthetic
+    from jaxrank.policies.linear_cascade import LinearCascade
 
-    if policy == "cascade_hybrid":
+    if policy.startswith("pbm_"):
+        model = synthetic("pbm", queries := math.gcd(lanes, 1_000), items)
+        made = jr.make(policy, examination=np.asarray(model.examination[:10]))
+    else:
+        model = synthetic("cm", queries := math.gcd(lanes, 1_000), items)
+        made = jr.make(policy)
+    if isinstance(made, LinearCascade):
         ratings = jr.datasets.synthetic_ratings(300, 200, 0.07)
-        environment: Any = jr.datasets.topic_bandit(ratings, num_topics=20, list_size=10, num_users=20)
-        return jr.make(policy), environment, lanes // 20, "regret"
-    if policy in WITH_FEATURES:
-        from jaxrank.click_models import graded_user
-
+        topics = jr.datasets.topic_bandit(ratings, num_topics=20, list_size=10, num_users=20)
+        return made, topics, lanes // 20, "regret"
+    if learns_ranker(made):
         data = jr.datasets.synthetic_letor(100).train
-        return jr.make(policy), jr.QueryStream(data, graded_user("perfect")), lanes, "cndcg"
-    queries = math.gcd(lanes, 1_000)
-    model = synthetic("pbm" if policy.startswith("pbm") else "cm", queries, items)
+        return made, jr.QueryStream(data, graded_user("perfect")), lanes, "cndcg"
     size = min(items, 10)
-    options = {"examination": np.asarray(model.examination[:size])} if policy.startswith("pbm") else {}
-    return jr.make(policy, **options), jr.ClickBandit(model, list_size=size, top=size // 2), lanes // queries, "regret"
+    return made, jr.ClickBandit(model, list_size=size, top=size // 2), lanes // queries, "regret"
 
 
 def compile_cell(cell: dict[str, Any], folder: str) -> None:

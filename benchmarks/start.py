@@ -1,39 +1,61 @@
-"""How long a process takes from its start to the end of its first 1,000 steps, without and with cached compilations.
+"""How long a first run compiles on this machine's CPU, without and with cached compilations, for every policy.
 
     python benchmarks/start.py [POLICY …]
 
-Every policy runs in three processes of its own: one that compiles, and two that find its functions in JAX's
-persistent compilation cache, as a second ``jaxrank`` command does. 1,000 lanes, CM, K = L = 10.
+Every policy runs in two processes of its own: one that compiles, and one that finds its functions in JAX's persistent
+compilation cache, as a second ``jaxrank`` command does. CPU seconds of a first ``jr.simulate`` of two steps, which is
+almost all compilation, and of the whole process with its imports; what other programs on the machine do does not count.
+1,000 lanes, CM, K = L = 10, or 100 lanes with features: the worlds of ``accelerators.py``. The table is
+results/start.md, or printed if policies are named.
 """
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
+from pathlib import Path
 
+HERE = Path(__file__).parent
 RUN = """
-import sys, jaxrank as jr
-environment = jr.ClickBandit(jr.datasets.synthetic("cm", 1_000), list_size=10, top=5)
-jr.simulate(jr.make(sys.argv[1]), environment, 1_000, num_records=1)
+import json, os, sys
+import accelerators
+import jaxrank as jr
+policy, environment, seeds, metric = accelerators.world(sys.argv[1], 1_000, 10)
+if not isinstance(environment, jr.ClickBandit):
+    policy, environment, seeds, metric = accelerators.world(sys.argv[1], 100, 10)
+before = sum(os.times()[:2])
+jr.simulate(policy, environment, 2, num_seeds=seeds, num_records=1, metrics=(metric,), progress=False)
+after = sum(os.times()[:2])
+print(json.dumps([after - before, after]))
 """
 
 
 def main(policies: list[str]) -> None:
-    for policy in policies:
+    import jaxrank as jr
+
+    lines = ["| policy | compiling, CPU s | from the cache | whole process | from the cache |", "|---|---|---|---|---|"]
+    for policy in policies or jr.available():
         with tempfile.TemporaryDirectory() as cache:
             environment = os.environ | {
                 "JAX_COMPILATION_CACHE_DIR": cache,
                 "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
                 "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             }
-            seconds = []
-            for _ in range(3):
-                started = time.perf_counter()
-                subprocess.run([sys.executable, "-c", RUN, policy], check=True, env=environment)
-                seconds.append(time.perf_counter() - started)
-        print(f"{policy}: {seconds[0]:.1f} s compiling, {min(seconds[1:]):.1f} s from the cache", flush=True)
+            first, second = (measure(policy, environment) for _ in range(2))
+        lines.append(f"| {policy} | {first[0]:.1f} | {second[0]:.1f} | {first[1]:.1f} | {second[1]:.1f} |")
+        print(lines[-1], flush=True)
+    if not policies:
+        title = "# Compiling on a CPU\n\nWritten by `python benchmarks/start.py`, which says what is measured.\n\n"
+        (HERE / "results" / "start.md").write_text(title + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def measure(policy: str, environment: dict[str, str]) -> list[float]:
+    command = [sys.executable, "-c", RUN, policy]
+    done = subprocess.run(command, check=True, env=environment, cwd=HERE, capture_output=True, text=True)
+    seconds: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return seconds
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:] or ["bubblerank", "toprank", "batchrank", "cascade_klucb", "cascade_ucb1", "ranked_exp3"])
+    main(sys.argv[1:])

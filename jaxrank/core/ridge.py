@@ -1,7 +1,7 @@
 """Ridge regression, one observation at a time, that stays accurate in float32 over many observations.
 
-O = I + Σ φφᵀ and b = Σ φ·r give ŵ = O⁻¹b. Each observation is a rank-one (Sherman–Morrison) update of O⁻¹ and a
-correction of ŵ by its residual, which has none of the cancellation of O⁻¹b. Rounding errors accumulate, so both are
+O = I + Σ φφᵀ and b = Σ φ·r give ŵ = O⁻¹b. Observations update O⁻¹ (Woodbury) and correct ŵ by their residuals,
+which has none of the cancellation of O⁻¹b. Rounding errors accumulate, so both are
 solved anew from O and b every ``RESOLVE_EVERY`` steps. O itself needs more digits than float32 has, because its entries
 grow to the number of observations while its smallest eigenvalue may stay 1. So O is stored as the sum of two float32
 numbers, and its products are computed to the same precision.
@@ -42,23 +42,15 @@ def update(ridge: Ridge, features: Array, rewards: Array, step: Array) -> Ridge:
     ``step`` counts 1, 2, …, the same in every lane.
     """
 
-    def observe(
-        carry: tuple[Array, Array, Array], observation: tuple[Array, Array, Array, Array]
-    ) -> tuple[tuple[Array, Array, Array], None]:
-        weights, gains, directions = carry
-        k, phi, reward, direction = observation
-        direction = direction - _dot(_dot(directions, phi), gains)  # O⁻¹φ, after the observations before this one
-        gain = direction / (1 + _dot(phi, direction))
-        weights = weights + gain * (reward - _dot(phi, weights))
-        return (weights, gains.at[k].set(gain), directions.at[k].set(direction)), None
-
-    # The K rank-one updates are applied together, as O⁻¹ − GᵀD: O⁻¹ is read and written once instead of K times.
+    # The rank-one updates of all observations at once (Woodbury): O⁻¹ − Dᵀ(I + D·Fᵀ)⁻¹D, D = F·O⁻¹.
     features, rewards = features.astype(ridge.inverse.dtype), rewards.astype(ridge.inverse.dtype)
-    zeros = jnp.zeros_like(features)
-    observations = (jnp.arange(features.shape[0]), features, rewards, _dot(features, ridge.inverse))
-    (weights, gains, directions), _ = jax.lax.scan(observe, (ridge.weights, zeros, zeros), observations)
+    directions = _dot(features, ridge.inverse)
+    residuals = rewards - _dot(features, ridge.weights)
+    system = jnp.eye(features.shape[0]) + _dot(directions, features.T)
+    gains = _solved(system, jnp.concatenate([directions, residuals[:, None]], axis=1))
+    change = _dot(directions.T, gains)
     moments = _dot(features.T, jnp.concatenate([features, rewards[:, None]], axis=1))
-    inverse = ridge.inverse - _dot(gains.T, directions)
+    inverse, weights = ridge.inverse - change[:, :-1], ridge.weights + change[:, -1]
     ridge = ridge._replace(inverse=inverse, weights=weights, recent=ridge.recent + moments)
     return rarely(step % RESOLVE_EVERY == 0, solve, ridge)
 
@@ -69,13 +61,11 @@ def gram(ridge: Ridge) -> Array:
 
 
 def solve(ridge: Ridge) -> Ridge:
-    """O⁻¹ and ŵ from O and b: Cholesky, then one Newton step X + X·(I − O·X) with an exact residual."""
+    """O⁻¹ and ŵ from O and b: elimination, then one Newton step X + X·(I − O·X) with an exact residual."""
     high, error = _two_sum(ridge.high, ridge.recent)
     high, low = _two_sum(high, error + ridge.low)
     p = high.shape[0]
-    root = jnp.linalg.cholesky(high[:, :-1])
-    half = jax.scipy.linalg.solve_triangular(root, jnp.eye(p), lower=True)
-    inverse = _dot(half.T, half)
+    inverse = _solved(high[:, :-1], jnp.eye(p))
     inverse = inverse + _dot(inverse, _residual(jnp.eye(p), jnp.zeros((p, p)), high, low, inverse))
     right = ridge.weights[:, None]
     for _ in range(2):
@@ -83,17 +73,30 @@ def solve(ridge: Ridge) -> Ridge:
     return Ridge((inverse + inverse.T) / 2, right[:, 0], jnp.zeros_like(ridge.recent), high, low)
 
 
+def _solved(matrix: Array, right: Array) -> Array:
+    """float[n, m]: matrix⁻¹·right for a positive definite matrix [n, n], which needs no pivots, by elimination.
+
+    Solvers of libraries are no part of the CUDA graph of a step, so that the host would wait for them.
+    """
+
+    def eliminate(k: Array, rows: Array) -> Array:
+        row = rows[k] / rows[k, k]
+        return jnp.where(jnp.arange(n)[:, None] == k, row[None, :], rows - rows[:, k, None] * row[None, :])
+
+    n = matrix.shape[0]
+    return jax.lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, right], axis=1))[:, n:]
+
+
 def _residual(target: Array, target_low: Array, high: Array, low: Array, x: Array) -> Array:
     """target − O·x, rounded to float32 from products and sums of twice as many digits."""
 
-    def subtract(carry: tuple[Array, Array], column: tuple[Array, Array, Array]) -> tuple[tuple[Array, Array], None]:
+    def subtract(k: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         total, error = carry
-        o_high, o_low, row = column  # [p], [p], [n]
-        product, rest = _two_product(-o_high[:, None], row[None, :])
+        product, rest = _two_product(-high[:, k, None], x[k][None, :])
         total, lost = _two_sum(total, product)
-        return (total, error + (lost + (rest - o_low[:, None] * row[None, :]))), None
+        return total, error + (lost + (rest - low[:, k, None] * x[k][None, :]))
 
-    (total, error), _ = jax.lax.scan(subtract, (target, target_low), (high[:, :-1].T, low[:, :-1].T, x))
+    total, error = jax.lax.fori_loop(0, x.shape[0], subtract, (target, target_low))
     return total + error
 
 

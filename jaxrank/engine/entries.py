@@ -6,7 +6,7 @@ An entry is a NumPy scalar, which is known while the code is traced; a JAX scala
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,15 @@ class Memory(Protocol):
     def load(self) -> Entries: ...
     def store(self, entries: Entries) -> None: ...
     def read(self, place: Array) -> Array: ...  # in every lane, the entry of this number
-    def write(self, place: Array, value: Array, where: Array) -> None: ...  # likewise, in some lanes
+    def write(self, writes: list["Write"]) -> None: ...  # likewise, one after the other
+
+
+class Write(NamedTuple):
+    """A write into a memory."""
+
+    place: Array  # int32[lanes], the number of the entry
+    value: Array  # [lanes]
+    where: Entry  # bool[lanes], the lanes that write
 
 
 class TouchedError(Exception):
@@ -173,11 +181,10 @@ class OpenEntries(Entries):
         self._require_latest()
         return self.kept.memory.read(place)
 
-    def written(self, place: Array, value: Array, inside: Entry) -> "OpenEntries":
-        """The array after a write at ``place``, if that is ``inside``."""
+    def written(self, writes: list[Write]) -> "OpenEntries":
+        """The array after these writes, in the lanes that take the branch."""
         self._require_latest()
-        where = operate("and", self.where, inside)
-        self.kept.memory.write(place, value, where)
+        self.kept.memory.write([write._replace(where=operate("and", self.where, write.where)) for write in writes])
         after = OpenEntries(self.kept, self.where)
         after.latest, self.latest[0] = self.latest, after
         return after
@@ -332,13 +339,6 @@ def select(flag: Entry, yes: Entry, no: Entry) -> Entry:
     if size is not None:
         yes, no = spread(yes, size), spread(no, size)
     return lax.select_n(flag, no, yes)
-
-
-def any_lane(flag: Entry) -> Entry:
-    """bool[]: is the flag set in any lane?"""
-    if not is_vector(flag):
-        return flag
-    return jnp.max(flag.astype(jnp.int32)) > 0  # the form of it that Pallas lowers for GPUs
 
 
 def constant(value: Any, dtype: Any) -> Entry:

@@ -17,7 +17,7 @@ from jax.lax import GatherScatterMode
 from jaxrank.engine.entries import (
     Entries,
     Entry,
-    OpenEntries,
+    Write,
     bind,
     constant,
     fold,
@@ -352,12 +352,12 @@ def _scatter_in_memory(eqn: Any, operands: list[Any], avals: list[Any], num_lane
     numbers, mode = eqn.params["dimension_numbers"], eqn.params["mode"]
     if numbers.operand_batching_dims or numbers.update_window_dims:
         return None
-    after: OpenEntries = x
+    writes = []
     for batch, update in zip(np.ndindex(*updates.shape), updates.flat, strict=True):
         starts = _starts(indices, numbers.scatter_dims_to_operand_dims, batch)
         inside = np.bool_(True) if mode == GatherScatterMode.CLIP else _inside(x, starts)
-        after = after.written(_address(x, starts, num_lanes), spread(update, num_lanes), inside)
-    return [after]
+        writes.append(Write(_address(x, starts, num_lanes), spread(update, num_lanes), inside))
+    return [x.written(writes)]
 
 
 # Reductions and sorting, in the order of the entries.

@@ -29,13 +29,13 @@ from jax import lax
 from jax.extend.core import Literal
 
 from jaxrank.core.batching import RARELY
+from jaxrank.core.types import Array
 from jaxrank.engine.entries import (
     Entries,
     Entry,
     KeptEntries,
     OpenEntries,
     TouchedError,
-    any_lane,
     fold,
     is_constant,
     is_entries,
@@ -129,6 +129,12 @@ class _Evaluation:
             values.update(zip(eqn.outvars, results, strict=True))
         return [read(var) for var in jaxpr.outvars]
 
+    def _any_lane(self, flag: Entry) -> Entry:
+        """bool[]: is the flag set in any lane?"""
+        if not is_vector(flag):
+            return flag
+        return jnp.any(flag) if self.in_place else jnp.max(flag.astype(jnp.int32)) > 0  # as Pallas lowers it for GPUs
+
     def _rarely(self) -> "_Evaluation":
         """The evaluation of a rare branch."""
         evaluation = copy(self)
@@ -202,7 +208,7 @@ class _Evaluation:
 
         if not rare:
             return choose()
-        anyone = any_lane(operate("gt", index, np.zeros((), index.dtype)[()]))
+        anyone = self._any_lane(operate("gt", index, np.zeros((), index.dtype)[()]))
         if any(isinstance(x, KeptEntries) for x in operands):
             taken = operate("gt", index, np.zeros((), index.dtype)[()])
             usual, rare_branch = branches  # a rare branch is taken or not
@@ -238,17 +244,48 @@ class _Evaluation:
         def leave() -> list[Entries]:
             return [arguments[carried[j]] for j in others]
 
-        def take() -> list[Entries]:
+        def take(changed: list[Entries]) -> list[Entries]:
             opened = {i: OpenEntries(x, taken) for i, x in kept.items()}
-            results = self.of(branch, [opened.get(i, x) for i, x in enumerate(arguments)])
+            own = {carried[j]: x for j, x in zip(others, changed, strict=True)} | opened
+            results = self.of(branch, [own.get(i, x) for i, x in enumerate(arguments)])
             for j, i in enumerate(carried):
                 if i in opened:
                     opened[i].store(results[j])
-            return _selected(taken, [results[j] for j in others], leave())
+            return _selected(taken, [results[j] for j in others], changed)
 
-        changed = self._alike(lambda pick: lax.cond(anyone, pick[1], pick[0]), [leave, take])
+        if self.in_place:
+            changed = self._in_arrays(anyone, take, leave(), [x.memory for x in kept.values()])
+        else:
+            changed = self._alike(lambda pick: lax.cond(anyone, pick[1], pick[0]), [leave, lambda: take(leave())])
         results = dict(zip(others, changed, strict=True))
         return [results[j] if j in results else arguments[i] for j, i in enumerate(carried)]
+
+    def _in_arrays(
+        self, anyone: Entry, take: Callable[[Any], Any], entries: list[Entries], memories: list[Any]
+    ) -> list[Entries]:
+        """``take(entries)`` if ``anyone``, else ``entries``: a loop that carries them and the memories' arrays."""
+
+        def once(arrays: list[Array], entries: list[Entries]) -> tuple[list[Array], list[Entries]]:
+            before = [memory.array for memory in memories]
+            for memory, array in zip(memories, arrays, strict=True):
+                memory.array = array
+            results = take(entries)
+            after = [memory.array for memory in memories]
+            for memory, array in zip(memories, before, strict=True):
+                memory.array = array
+            return after, results
+
+        arrays = [memory.array for memory in memories]
+        form = self._stable(lambda entries: once(arrays, entries)[1], entries)
+
+        def body(state: Any) -> Any:
+            after, results = once(state[1], state[2])
+            return jnp.bool_(False), after, self._in_form(results, form)
+
+        _, arrays, results = lax.while_loop(lambda state: state[0], body, (jnp.asarray(anyone), arrays, form))
+        for memory, array in zip(memories, arrays, strict=True):
+            memory.array = array
+        return results
 
     def _branch(self, branch: Any, operands: list[Entries]) -> Callable[[], list[Entries]]:
         return lambda: self.of(branch, operands[1:])
@@ -304,7 +341,9 @@ class _Evaluation:
         going = spread(continues(carry), self.num_lanes)
         carry = self._stable(lambda c: some_continue((going, c))[1], carry)
         state = (spread(continues(carry), self.num_lanes), carry)
-        return lax.while_loop(lambda s: any_lane(s[0]), lambda s: self._in_form(some_continue(s), state), state)[1]
+        return lax.while_loop(lambda s: self._any_lane(s[0]), lambda s: self._in_form(some_continue(s), state), state)[
+            1
+        ]
 
     def _scan(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
         params, length = eqn.params, eqn.params["length"]

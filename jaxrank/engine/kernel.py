@@ -22,14 +22,13 @@ from jax.extend.core import jaxpr_as_fun
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
-from jaxrank.engine.entries import MOST_ENTRIES, Entries, KeptEntries, TouchedError, is_entries
-from jaxrank.engine.entry_loop import advance_lane, end_interval, vectors
-from jaxrank.engine.entrywise import NotEntrywiseError, entry_by_entry
+from jaxrank.engine.entries import Entries, KeptEntries, Write, is_entries
+from jaxrank.engine.entry_loop import advance_lane, end_interval, kept_in_memory, state_of, vectors
+from jaxrank.engine.entrywise import entry_by_entry
 from jaxrank.engine.jaxprs import by_demand
 from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of
 
 BLOCK = 128  # lanes of one program: a vector of Triton's must have a power of two of them
-_LARGE = 32  # entries of an array that is kept in memory if only rare branches change it
 _TILE = 16  # words that are loaded and stored together
 _WARPS = 4  # so each of the 128 threads has one lane
 
@@ -39,73 +38,6 @@ def run_kernels(lanes: Lanes, intervals: Array, *, metrics: tuple[str, ...], mes
     interpret = platform_of(mesh) != "gpu"
     run = partial(run_kernel, metrics=metrics, prng=prng, interpret=interpret)
     return on_mesh(run, mesh, lanes, SHARED, out_specs=BY_INTERVAL)(lanes, intervals)
-
-
-def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list[bool]:
-    """For every leaf of ``lanes``: does it stay in memory, because it is large and only rare branches change it?
-
-    Raises:
-      NotEntrywiseError: the policy or the environment has an operation that cannot be evaluated entry by entry, or too
-        many entries are used in every step.
-    """
-    leaves, structure = jax.tree.flatten(lanes)
-    axes = lane_axes(lanes)
-    shapes = [leaf.shape if axis is None else leaf.shape[1:] for leaf, axis in zip(leaves, axes, strict=True)]
-    state = _state_of(lanes)
-    kept = [i in state and math.prod(shape) >= _LARGE for i, shape in enumerate(shapes)]
-    of_entries = partial(entry_by_entry, num_lanes=BLOCK)
-
-    def step(t: Array) -> None:
-        entries = []
-        for shape, leaf, stays in zip(shapes, leaves, kept, strict=True):
-            same = [jnp.zeros(BLOCK, leaf.dtype)] * math.prod(shape)  # one and the same: quick to evaluate
-            plain = Entries(shape, leaf.dtype, same)
-            entries.append(KeptEntries(shape, leaf.dtype, _Imagined(plain)) if stays else plain)
-        lane = jax.tree.unflatten(structure, entries)
-        try:
-            after, sums = of_entries(partial(advance_lane, metrics, prng))(lane, t)
-            of_entries(end_interval)(lane._replace(state=after, sums=sums), t)
-        except TouchedError as error:
-            kept[next(i for i, x in enumerate(entries) if x is error.entries)] = False
-            return
-        for i, x in zip(state, jax.tree.leaves(after, is_leaf=is_entries), strict=True):
-            kept[i] = kept[i] and x is entries[i]
-
-    before: list[bool] = []
-    while before != kept:
-        before = list(kept)
-        entries = sum(math.prod(shape) for shape, stays in zip(shapes, kept, strict=True) if not stays)
-        if entries > MOST_ENTRIES:
-            raise NotEntrywiseError(f"a lane has {entries:,} numbers, and at most {MOST_ENTRIES:,} are taken apart")
-        # A new function, since JAX remembers what ``step`` returned; and a step that is not known, since a known one
-        # would leave branches out.
-        jax.eval_shape(lambda t: step(t), jax.ShapeDtypeStruct((), jnp.int32))
-    return kept
-
-
-class _Imagined:
-    """A memory of entries that are all the same."""
-
-    def __init__(self, entries: Entries) -> None:
-        self.entries = entries
-
-    def load(self) -> Entries:
-        return self.entries
-
-    def store(self, entries: Entries) -> None:
-        pass
-
-    def read(self, place: Array) -> Array:
-        return self.entries.flat[0]
-
-    def write(self, place: Array, value: Array, where: Array) -> None:
-        pass
-
-
-def _state_of(lanes: Lanes) -> range:
-    """The numbers of the leaves of ``lanes`` that are its state."""
-    end = len(jax.tree.leaves(lanes)) - len(jax.tree.leaves(lanes.sums))
-    return range(end - len(jax.tree.leaves(lanes.state)), end)
 
 
 def run_kernel(
@@ -137,7 +69,7 @@ def run_kernel(
     padded = -(-num_lanes // block) * block
     leaves, structure = jax.tree.flatten(lanes)
     progress_structure = jax.tree.structure((lanes.state, lanes.sums))
-    first = _state_of(lanes).start  # of the leaves that change
+    first = state_of(lanes).start  # of the leaves that change
     shared = [i for i, axis in enumerate(lane_axes(lanes)) if axis is None]
     kept = [i for i, stays in enumerate(kept_in_memory(lanes, metrics=metrics, prng=prng)) if stays]
     loaded = [i for i in range(len(leaves)) if i not in shared and i not in kept]
@@ -295,8 +227,9 @@ class _Kept:
     def read(self, place: Array) -> Array:
         return _from_word(triton.load(self._at(place)), self.dtype)
 
-    def write(self, place: Array, value: Array, where: Array) -> None:
-        triton.store(self._at(place), _as_word(value), mask=where)
+    def write(self, writes: list[Write]) -> None:
+        for place, value, where in writes:
+            triton.store(self._at(place), _as_word(value), mask=where)
 
     def _at(self, place: Array) -> Any:
         return self.ref.at[jnp.arange(self.words.block), place]

@@ -21,7 +21,7 @@ from jaxrank.core.batching import lanes_minor, layouts
 from jaxrank.core.numerics import CompensatedSum
 from jaxrank.core.pytrees import leaf_axes, strongly_typed, take_instances
 from jaxrank.core.types import Array, Environment, Policy, State, can_settle, is_stationary
-from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel
+from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel, unrolled
 
 AXIS = "lanes"  # of the mesh
 # Bytes of a part: the lanes that a CPU core takes through all steps of a call before it turns to the next part.
@@ -134,7 +134,7 @@ def run_intervals(
         return over_lanes(for_cpu.fixed, _map_lanes(lanes_minor, lanes), words, t, shared=1) if on_cpu else []
 
     def one(lane: Lanes, fixed: list[Array], words: random.StepWords, t: Array) -> tuple[Any, list[Array]]:
-        return (for_cpu(lane, fixed, words, t) if on_cpu else step(lane, words, t)), []
+        return (for_cpu(lane, fixed, words, t) if on_cpu else unrolled(step)(lane, words, t)), []
 
     def advance(
         function: Callable[..., Any],

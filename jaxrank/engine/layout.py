@@ -139,6 +139,25 @@ class ForCpu:
         return _Code(code.constvars, written.consts, invars, outvars, code.eqns, jax.tree.structure(result)), flat
 
 
+def unrolled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``function`` with the rounds of its short loops written out.
+
+    For GPUs, where every round of a loop launches kernels for its counter and its sequences, and where XLA leaves some
+    loops inside of a loop out of CUDA graphs, so that the host waits in every round.
+    """
+
+    def call(*args: Any) -> Any:
+        flat, structure = jax.tree.flatten(args)
+
+        def of_flat(*flat: Any) -> Any:
+            return function(*jax.tree.unflatten(structure, flat))
+
+        jaxpr, result = jax.make_jaxpr(of_flat, return_shape=True)(*flat)
+        return jax.tree.unflatten(jax.tree.structure(result), _Unrolled().of(jaxpr, flat))
+
+    return call
+
+
 class _Code(NamedTuple):
     """What ``_Evaluation`` needs of a jaxpr."""
 
@@ -299,8 +318,28 @@ class _Evaluation:
         return body, args[num_consts : num_consts + num_carry], args[num_consts + num_carry :]
 
 
-class _WrittenOut(_Evaluation):
-    """Writes out what goes along short axes, and puts the equations of calls in their place."""
+class _Unrolled(_Evaluation):
+    """Writes out the rounds of short loops of known length, and puts the equations of calls in their place."""
+
+    def equation(self, eqn: Any, args: list[Any]) -> list[Any]:
+        name = eqn.primitive.name
+        if name in CALLS and name != "custom_vmap_call":
+            return self.of(eqn.params[CALLS[name]], args)
+        return super().equation(eqn, args)
+
+    def scan(self, eqn: Any, args: list[Any]) -> list[Any]:
+        length = eqn.params["length"]
+        if not 0 < length <= _SHORT or length * len(list(primitives(eqn.params["jaxpr"]))) > _WRITTEN_OUT:
+            return super().scan(eqn, args)
+        body, carry, sequences = self.parts_of_scan(eqn, args)
+        made: list[Any] = [None] * length
+        for i in reversed(range(length)) if eqn.params["reverse"] else range(length):
+            carry, made[i] = body(carry, [x[i] for x in sequences])
+        return [*carry, *(jnp.stack(rows) for rows in zip(*made, strict=True))]
+
+
+class _WrittenOut(_Unrolled):
+    """Also writes out what goes along short axes."""
 
     def __init__(self) -> None:
         self.stacks: dict[int, tuple[Array, list[Array]]] = {}  # by identity: an array, and what it was stacked from
@@ -313,8 +352,6 @@ class _WrittenOut(_Evaluation):
     def equation(self, eqn: Any, args: list[Any]) -> list[Any]:
         name, params = eqn.primitive.name, eqn.params
         shape: tuple[int, ...] = eqn.invars[0].aval.shape if eqn.invars else ()
-        if name in CALLS and name != "custom_vmap_call":
-            return self.of(params[CALLS[name]], args)
         if name in _EMPTY and not all(shape[axis] for axis in params["axes"]):
             aval = eqn.outvars[0].aval
             return [jnp.full(aval.shape, _EMPTY[name], aval.dtype)]
@@ -339,16 +376,6 @@ class _WrittenOut(_Evaluation):
         if name in _WRITES and (result := _written(eqn, *args)) is not None:
             return [result]
         return super().equation(eqn, args)
-
-    def scan(self, eqn: Any, args: list[Any]) -> list[Any]:
-        length = eqn.params["length"]
-        if not 0 < length <= _SHORT or length * len(list(primitives(eqn.params["jaxpr"]))) > _WRITTEN_OUT:
-            return super().scan(eqn, args)
-        body, carry, sequences = self.parts_of_scan(eqn, args)
-        made: list[Any] = [None] * length
-        for i in reversed(range(length)) if eqn.params["reverse"] else range(length):
-            carry, made[i] = body(carry, [x[i] for x in sequences])
-        return [*carry, *(jnp.stack(rows) for rows in zip(*made, strict=True))]
 
 
 class _Stored(_Evaluation):

@@ -72,7 +72,7 @@ def choose(
             return Way("kernel")
         if asked == "kernel":
             raise ValueError(f"way must be 'loop' or left out where a kernel cannot be had; got 'kernel', but {reason}")
-    obstacle = _too_many(lanes) or on_arrays
+    obstacle = _too_many(lanes, platform) or on_arrays
     if not obstacle:
         return Way("entries", reason)
     if asked == "entries":
@@ -93,9 +93,9 @@ def _of_device(mesh: Mesh) -> str:
     return ""
 
 
-def _too_many(lanes: Lanes) -> str:
-    """Why an XLA loop cannot carry the entries of these lanes; empty if it can."""
-    if (entries := num_entries(lanes)) > MOST_ENTRIES:
+def _too_many(lanes: Lanes, platform: str) -> str:
+    """Why a TPU's loop cannot carry the entries of these lanes; empty if it can. Others keep large arrays whole."""
+    if platform == "tpu" and (entries := num_entries(lanes)) > MOST_ENTRIES:
         return f"a lane has {entries:,} numbers, and at most {MOST_ENTRIES:,} are taken apart"
     return ""
 
@@ -106,8 +106,8 @@ def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], p
         return "probes see whole arrays"
     if any(leaf.dtype.itemsize != 4 and leaf.dtype != bool for leaf in jax.tree.leaves(lanes)):
         return "only numbers of 32 bits and booleans are taken apart"
+    from jaxrank.engine.entry_loop import kept_in_memory
     from jaxrank.engine.entrywise import NotEntrywiseError, num_operations
-    from jaxrank.engine.kernel import kept_in_memory
 
     if (operations := num_operations(_step(lanes, metrics, prng))) > _MOST_OPERATIONS:
         return f"entry by entry, a step has about {operations:,} operations, and at most {_MOST_OPERATIONS:,} are taken"
@@ -217,6 +217,6 @@ def _advance(
     if way == "entries":
         from jaxrank.engine.entry_loop import run_entries
 
-        run = partial(run_entries, metrics=metrics, prng=prng)
+        run = partial(run_entries, metrics=metrics, prng=prng, gathers=platform_of(mesh) != "tpu")
         return on_mesh(run, mesh, lanes, SHARED, out_specs=BY_INTERVAL)(lanes, intervals)
     return run_intervals(lanes, intervals, probes, metrics=metrics, mesh=mesh, prng=prng)

@@ -206,7 +206,6 @@ def _optimism(state: Ridge, items: FeatureMap, gamma: Array) -> Callable[[Array]
     n = int(np.count_nonzero(first < c))
     pairs = items.features[first] * items.features[second]
     forms = state.inverse[first, second] * np.where(first == second, 1, 2).astype(np.float32)
-    take_first, take_second = np.eye(p, dtype=np.float32)[:, first[:n]], np.eye(p, dtype=np.float32)[:, second[:n]]
     mean = _linear(state.weights, items)
     modular = _dot(forms[n:], pairs[n:])
 
@@ -214,7 +213,8 @@ def _optimism(state: Ridge, items: FeatureMap, gamma: Array) -> Callable[[Array]
         form = modular
         if n:
             s = jnp.concatenate([uncovered, jnp.ones(p - c)])
-            form = form + _dot(forms[:n] * _dot(s, take_first) * _dot(s, take_second), pairs[:n])
+            products = jnp.concatenate([s[i] * s[i:] for i in range(c)])  # s_i·s_j of these pairs
+            form = form + _dot(forms[:n] * products, pairs[:n])
         return mean(uncovered) + gamma * jnp.sqrt(jnp.maximum(form, 0))
 
     return score

@@ -51,8 +51,8 @@ class PDGD(GradientRanker):
         scores = jnp.where(mask, self.score(state, features), -jnp.inf)
         shown = mask[ranking]
         preferred = preferences(clicks, shown, "all")
-        weights = pair_weights(scores, ranking) * preferred
-        return self._ascend(state, features[ranking], jnp.sum(weights, axis=1) - jnp.sum(weights, axis=0))
+        signs = preferred.astype(int) - preferred.T  # pair_weights are symmetric
+        return self._ascend(state, features[ranking], jnp.sum(pair_weights(scores, ranking) * signs, axis=1))
 
 
 @pytree
@@ -72,20 +72,19 @@ def pair_weights(scores: Array, ranking: Array) -> Array:
     The exchange of positions a < b does not change the numerators, and turns D_i, a < i ≤ b, into
     D_i + exp f_a − exp f_b.
     """
-    worth = jnp.exp(scores - jnp.max(scores))  # exp f of all documents, up to a factor; 0 for padding
-    placed = worth[ranking]
-    rest = jnp.sum(worth.at[ranking].set(0))
-    remaining = jnp.cumsum(placed[::-1])[::-1] + rest  # D_i
-    K = ranking.shape[0]
-    upper, lower = placed[:, None], placed[None, :]  # of positions a, b
-    odds = jnp.ones((K, K), placed.dtype)  # P(R*) / P(R); either all its factors are above 1 or all are below
-    position = jnp.arange(K)
+    K, listed, highest = ranking.shape[0], scores[ranking], jnp.max(scores)
+    worth = jnp.exp(listed - highest)  # exp f of the listed documents, up to a factor; 0 for padding
+    others = jnp.all(ranking[:, None] != jnp.arange(scores.shape[0])[None, :], axis=0)
+    rest = jnp.sum(jnp.where(others, jnp.exp(scores - highest), 0))
+    remaining = jnp.cumsum(worth[::-1])[::-1] + rest  # D_i
+    k, m = jnp.arange(K)[:, None], jnp.arange(K)[None, :]
+    a, b = jnp.minimum(k, m), jnp.maximum(k, m)  # an exchange is symmetric
+    upper, lower = jnp.where(k < m, worth[:, None], worth[None, :]), jnp.where(k < m, worth[None, :], worth[:, None])
+    odds = jnp.ones((K, K), worth.dtype)  # P(R*) / P(R); either all its factors are above 1 or all are below
     for i in range(1, K):
-        between = (position[:, None] < i) & (i <= position[None, :])
         exchanged = jnp.maximum(remaining[i] + upper - lower, jnp.maximum(upper, 1e-37))  # ≥ upper but for rounding
-        odds = jnp.where(between, odds * (remaining[i] / exchanged), odds)
-    odds = jnp.where(position[:, None] < position[None, :], odds, odds.T)  # an exchange is symmetric
-    difference = scores[ranking][:, None] - scores[ranking][None, :]
+        odds = jnp.where((a < i) & (i <= b), odds * (remaining[i] / exchanged), odds)
+    difference = listed[:, None] - listed[None, :]
     known = jnp.isfinite(difference)
     slope = jax.nn.sigmoid(jnp.where(known, difference, 0)) * jax.nn.sigmoid(jnp.where(known, -difference, 0))
     return jnp.where(known, slope / (1 + 1 / jnp.maximum(odds, 1e-37)), 0)

@@ -10,7 +10,7 @@ import jaxrank as jr
 from jaxrank.core.batching import layouts, rarely
 from jaxrank.engine import layout
 from jaxrank.engine.lanes import _any_of
-from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel
+from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel, unrolled
 
 LANES = 5
 
@@ -143,6 +143,19 @@ def test_code_with_matrix_products_stays_as_it_is():
     x = jax.ShapeDtypeStruct((3, 3), jnp.float32)
     of_lane = ForCpu(lambda lane, t: jnp.max(lane @ lane), 0)
     assert "reduce_max" in set(layout.primitives(jax.make_jaxpr(lambda y: of_lane(y, [], 0))(x)))
+
+
+def test_short_loops_are_written_out_and_long_ones_stay():
+    @jax.jit
+    def sums(x):
+        forward = lax.scan(lambda total, y: (total + y, total * y), jnp.float32(0), x)
+        return forward, lax.scan(lambda total, y: (total * y, None), jnp.float32(1), x, reverse=True)
+
+    short, long = floats()[:5], jnp.arange(100.0)
+    assert "scan" not in set(layout.primitives(jax.make_jaxpr(unrolled(sums))(short)))
+    assert "scan" in set(layout.primitives(jax.make_jaxpr(unrolled(sums))(long)))
+    for x in (short, long):
+        jax.tree.map(np.testing.assert_array_equal, unrolled(sums)(x), sums(x))
 
 
 def test_a_loop_in_one_kernel_is_the_loop():
