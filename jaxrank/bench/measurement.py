@@ -35,6 +35,8 @@ FEATURE_FREE = (
     "glrt_cascade_klucb",
     "grab",
     "unirank",
+    "pb_mhb",
+    "recurrank",
     "ranked_exp3",
     "ranked_ucb1",
     "ranked_klucb",

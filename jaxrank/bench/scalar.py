@@ -1196,6 +1196,212 @@ def unirank_update(state, world, t, words, ranking, clicks):
         part[joined] = last - shift
 
 
+# PB-MHB: one Metropolis–Hastings sweep a step, one parameter after the other.
+
+
+Particle = namedtuple("Particle", "shown clicked theta kappa items positions")
+
+
+def pbmhb_init(world):
+    L, K = len(world.attraction), world.list_size
+    kappa = np.full(K, 0.5)
+    kappa[0] = 1
+    zeros = np.zeros((K, L), np.int64)
+    return Particle(zeros, zeros.copy(), np.full(L, 0.5), kappa, np.zeros(L, np.int64), np.zeros(K, np.int64))
+
+
+@compiled
+def descending(values, order):
+    """Fills order with the numbers of the values, the largest first."""
+    for a in range(len(values)):
+        b = a
+        while b > 0 and values[order[b - 1]] < values[a]:
+            order[b] = order[b - 1]
+            b -= 1
+        order[b] = a
+
+
+@compiled
+def pbmhb_rank(state, world, t, words, ranking):
+    descending(state.theta, state.items)
+    descending(state.kappa, state.positions)
+    for place in range(world.list_size):
+        ranking[state.positions[place]] = state.items[place]
+
+
+@compiled
+def normal_cdf(x):
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+@compiled
+def normal_quantile(p):
+    """Acklam's rational approximation and one step of Halley's method."""
+    if p < 0.02425 or p > 1 - 0.02425:
+        q = math.sqrt(-2 * math.log(min(p, 1 - p)))
+        above = ((-7.784894002430293e-3 * q - 3.223964580411365e-1) * q - 2.400758277161838) * q - 2.549732539343734
+        below = ((7.784695709041462e-3 * q + 3.224671290700398e-1) * q + 2.445134137142996) * q + 3.754408661907416
+        x = ((above * q + 4.374664141464968) * q + 2.938163982698783) / (below * q + 1)
+        x = x if p < 0.5 else -x
+    else:
+        q = p - 0.5
+        r = q * q
+        above = ((-3.969683028665376e1 * r + 2.209460984245205e2) * r - 2.759285104469687e2) * r + 1.383577518672690e2
+        below = ((-5.447609879822406e1 * r + 1.615858368580409e2) * r - 1.556989798598866e2) * r + 6.680131188771972e1
+        x = (
+            ((above * r - 3.066479806614716e1) * r + 2.506628277459239)
+            * q
+            / ((below * r - 1.328068155288572e1) * r + 1)
+        )
+    step = (normal_cdf(x) - p) * math.sqrt(2 * math.pi) * math.exp(x * x / 2)
+    return x - step / (1 + x * step / 2)
+
+
+@compiled
+def truncated_normal(mean, sigma, u):
+    low, high = normal_cdf(-mean / sigma), normal_cdf((1 - mean) / sigma)
+    return min(max(mean + sigma * normal_quantile(low + u * (high - low)), 1e-6), 1 - 1e-6)
+
+
+@compiled
+def mass(mean, sigma):
+    return normal_cdf((1 - mean) / sigma) - normal_cdf(-mean / sigma)
+
+
+@compiled
+def log_posterior(clicks, shown, x):
+    return (clicks + 0.5) * math.log(x) + (shown - clicks + 0.5) * math.log1p(-x)
+
+
+@compiled
+def pbmhb_update(state, world, t, words, ranking, clicks):
+    shown, clicked, theta, kappa = state.shown, state.clicked, state.theta, state.kappa
+    L, K = len(theta), world.list_size
+    for k in range(K):
+        shown[k, ranking[k]] += 1
+        clicked[k, ranking[k]] += clicks[k]
+    sigma = 1000 / math.sqrt(t + 1)
+    for n in range(L + K):
+        if n == L:  # κ_1 = 1
+            continue
+        old = theta[n] if n < L else kappa[n - L]
+        new = truncated_normal(old, sigma, uniform(words[n]))
+        log_rho = math.log(mass(old, sigma)) - math.log(mass(new, sigma))
+        for m in range(K if n < L else L):
+            i, k = (n, m) if n < L else (m, n - L)
+            other = kappa[k] if n < L else theta[i]
+            log_rho += log_posterior(clicked[k, i], shown[k, i], new * other)
+            log_rho -= log_posterior(clicked[k, i], shown[k, i], old * other)
+        if math.log(uniform(words[L + K + n])) < log_rho:
+            if n < L:
+                theta[n] = new
+            else:
+                kappa[n - L] = new
+
+
+# RecurRank without features: the items are unit vectors, and their G-optimal design is uniform.
+
+
+Recurrank = namedtuple("Recurrank", "first phase order left shown clicked items keys values best")
+
+
+def recurrank_init(world):
+    L, K = len(world.attraction), world.list_size
+    zeros = np.zeros((6, L), np.int64)
+    state = Recurrank(
+        zeros[0], zeros[0] + 1, np.arange(L), zeros[1], zeros[2], zeros[3], zeros[4], zeros[5],
+        np.zeros(L), np.zeros(K, np.int64),
+    )  # fmt: skip
+    recurrank_design(state, world)
+    return state
+
+
+@compiled
+def recurrank_design(state, world):
+    """How often the items of new parts are to be shown at the first position."""
+    first, phase, left, shown = state.first, state.phase, state.left, state.shown
+    L, K = len(first), world.list_size
+    for i in range(L):
+        size = 0
+        for j in range(L):
+            size += first[j] == first[i]
+        if first[i] < K and size > 1 and left[i] == 0 and shown[i] == 0:  # its phase begins
+            log_delta = math.log(world.horizon) / 2 + math.log(K * phase[i] * (phase[i] + 1))
+            times = L / size / 2 * 4.0 ** phase[i] * (math.log(size) + log_delta)
+            left[i] = math.ceil(times - 1e-3)
+
+
+@compiled
+def recurrank_rank(state, world, t, words, ranking):
+    first, order, left, items, keys, best = state.first, state.order, state.left, state.items, state.keys, state.best
+    L, K = len(first), world.list_size
+    for k in range(K):
+        best[k] = -1  # the item whose turn it is at the first position of the part that begins here
+    for i in range(L):
+        k = first[i]
+        if k < K and left[i] > 0 and (best[k] < 0 or order[i] < order[best[k]]):
+            best[k] = i
+    for a in range(L):
+        turn = first[a] < K and best[first[a]] == a
+        keys[a] = first[a] * (L + 1) + (0 if turn else order[a] + 1)
+        b = a
+        while b > 0 and keys[items[b - 1]] > keys[a]:
+            items[b] = items[b - 1]
+            b -= 1
+        items[b] = a
+    for k in range(K):
+        ranking[k] = items[k]
+
+
+@compiled
+def recurrank_next_phase(state, world, k):
+    """Orders and splits the part that begins at k."""
+    first, phase, order, shown, clicked = state.first, state.phase, state.order, state.shown, state.clicked
+    items, values = state.items, state.values
+    end, size = world.list_size, 0
+    for i in range(len(first)):
+        if first[i] > k:
+            end = min(end, first[i])
+        if first[i] == k:
+            values[i] = clicked[i] / (shown[i] + 1e-4)
+            b = size
+            while b > 0 and values[items[b - 1]] < values[i]:
+                items[b] = items[b - 1]
+                b -= 1
+            items[b] = i
+            size += 1
+    begin = 0
+    for p in range(size):
+        i = items[p]
+        if p > 0 and values[items[p - 1]] - values[i] >= 2 * 2.0 ** -phase[i]:
+            begin = p
+        first[i] = k + begin if k + begin < end else world.list_size
+        order[i] = p - begin
+    for p in range(size):
+        phase[items[p]] += 1
+        shown[items[p]] = clicked[items[p]] = 0
+
+
+@compiled
+def recurrank_update(state, world, t, words, ranking, clicks):
+    first, left, shown, clicked = state.first, state.left, state.shown, state.clicked
+    ended = False
+    for k in range(world.list_size):
+        a = ranking[k]
+        if first[a] == k and left[a] > 0:
+            left[a] -= 1
+            shown[a] += 1
+            clicked[a] += clicks[k]
+            more = left[a] > 0
+            for i in range(len(first)):
+                more |= first[i] == k and left[i] > 0
+            if not more:
+                recurrank_next_phase(state, world, k)
+                ended = True
+    if ended:
+        recurrank_design(state, world)
+
+
 class Scalar(NamedTuple):
     """The functions of a policy."""
 
@@ -1224,6 +1430,8 @@ POLICIES = {
     "glrt_cascade_klucb": Scalar(tested_init, glrt_klucb_rank, glrt_update, lambda L, K: L),
     "grab": Scalar(grab_init, grab_rank, grab_update, lambda L, K: 0),
     "unirank": Scalar(unirank_init, unirank_rank, unirank_update, lambda L, K: 2 * L),
+    "pb_mhb": Scalar(pbmhb_init, pbmhb_rank, pbmhb_update, lambda L, K: 2 * (L + K)),
+    "recurrank": Scalar(recurrank_init, recurrank_rank, recurrank_update, lambda L, K: 0),
     "ranked_exp3": Scalar(exp3_init, exp3_rank, exp3_update, lambda L, K: L + K),
     "ranked_ucb1": Scalar(ranked_init, ranked_ucb1_rank, ranked_update, lambda L, K: L + K * L),
     "ranked_klucb": Scalar(ranked_init, ranked_klucb_rank, ranked_update, lambda L, K: L + K * L),

@@ -198,7 +198,11 @@ class Lists(_ListDistribution):
 
     @classmethod
     def of_policy(cls, key: Key, policy: Policy, state: State, query: Query, *, num_samples: int = 10_000) -> "Lists":
-        """The lists that ``policy`` shows in this state, with their frequencies among ``num_samples`` samples."""
+        """The lists that ``policy`` shows in this state, with their frequencies among ``num_samples`` samples.
+
+        Exact for a policy whose list is certain in a state. For others, take the exact distribution where there is one:
+        ``PlackettLuce(policy.score(state, features), K)`` is that of ``PDGD``, ``Uniform(L, K)`` of ``RandomRanking``.
+        """
         rankings = jax.vmap(lambda key: policy.rank(key, state, query))(jax.random.split(key, num_samples))
         return cls._counted(np.asarray(rankings), query.num_items)
 

@@ -12,7 +12,7 @@ pseudo-code was not to be had. Where these leave a choice, or differ:
 - The design is found by 64 steps of Frank and Wolfe's method (Fedorov 1972), from d items chosen by pivoting; weights
   below 1/(10·d²) are dropped. A ridge of 1e-4 takes the place of the pseudo-inverse.
 - A part of a single item is never estimated again.
-- Without features, items have the unit vectors: the orthogonal case of the paper.
+- Without features, items have the unit vectors: the orthogonal case of the paper, whose design is uniform.
 """
 
 from functools import partial
@@ -24,6 +24,7 @@ import jax.numpy as jnp
 from jaxrank.core.batching import rarely
 from jaxrank.core.checks import open_probability, positive
 from jaxrank.core.pytrees import array, pytree
+from jaxrank.core.ranking import by_item, lookup, top_items
 from jaxrank.core.types import Array, Key, Query
 
 _FRANK_WOLFE = 64  # steps
@@ -52,7 +53,8 @@ class RecurRank:
     orders its items by θ̂ᵀa, and splits them wherever two neighbours are at least 2·2^−ℓ apart. Each part goes on alone
     in phase ℓ + 1; items whose part begins below the last position are eliminated.
 
-    A step takes O(K·L) operations, the end of a phase O(K·(64·L·d² + d³)); the state is 6 integers for each item.
+    A step takes O(K·L) operations, the end of a phase O(L² + K·(64·L·d² + d³)), or O(L²) without features; the state
+    is 6 integers for each item.
 
     Args:
       delta: δ, in (0, 1). By default 1/sqrt(n) for the horizon n, as in the released code.
@@ -72,25 +74,25 @@ class RecurRank:
         words = jax.random.bits(key, (L,), jnp.uint32)
         order = jnp.argsort(jnp.argsort(words)).astype(jnp.int32)
         state = RecurRankState(zeros, zeros + 1, order, zeros, zeros, zeros)
-        return _design(query.list_size, state, _features(query), self._log_inverse_delta())
+        return _design(query.list_size, state, query.features, self._log_inverse_delta())
 
     def rank(self, key: Key, state: RecurRankState, query: Query) -> Array:
         L = query.num_items
         turn = _first_of_part(state, state.left > 0, query.list_size)
         place = jnp.where(turn, 0, state.order + 1)
-        return jnp.argsort(state.first * (L + 1) + place)[: query.list_size].astype(jnp.int32)
+        return top_items(-(state.first * (L + 1) + place), query.list_size)
 
     def update(self, key: Key, state: RecurRankState, query: Query, ranking: Array, clicks: Array) -> RecurRankState:
-        K = query.list_size
-        at_first = state.first[ranking] == jnp.arange(K)
-        learns = at_first & (state.left[ranking] > 0)
+        K, L = query.list_size, query.num_items
+        position = by_item(ranking, jnp.arange(1, K + 1, dtype=jnp.int32), L) - 1  # of each item; −1: not shown
+        learns = (position >= 0) & (state.first == position) & (state.left > 0)
         state = state._replace(
-            left=state.left.at[ranking].add(-learns.astype(jnp.int32)),
-            shown=state.shown.at[ranking].add(learns.astype(jnp.int32)),
-            clicks=state.clicks.at[ranking].add((learns & clicks).astype(jnp.int32)),
+            left=state.left - learns,
+            shown=state.shown + learns,
+            clicks=state.clicks + (learns & by_item(ranking, clicks, L)),
         )
         ended = jnp.any(_ended(state, K))
-        return rarely(ended, partial(_next_phase, K), state, _features(query), self._log_inverse_delta())
+        return rarely(ended, partial(_next_phase, K), state, query.features, self._log_inverse_delta())
 
     def statistics(self, state: RecurRankState) -> dict[str, Array]:
         """The parts, their phases and what they have seen, for probes and tests."""
@@ -104,11 +106,6 @@ class RecurRank:
         return jnp.log(self.horizon.astype(float)) / 2
 
 
-def _features(query: Query) -> Array:
-    """float[L, d]: the items' features, or unit vectors if they have none."""
-    return jnp.eye(query.num_items) if query.features is None else query.features
-
-
 def _members(state: RecurRankState, list_size: int) -> Array:
     """bool[K, L]: the items of the part that begins at each position."""
     return state.first[None, :] == jnp.arange(list_size)[:, None]
@@ -119,7 +116,7 @@ def _first_of_part(state: RecurRankState, eligible: Array, list_size: int) -> Ar
     L = state.first.shape[0]
     order = jnp.where(eligible, state.order, L)
     lowest = jnp.min(jnp.where(_members(state, list_size), order[None, :], L), axis=1)  # of the part at each position
-    return eligible & (state.first < list_size) & (order == lowest[jnp.minimum(state.first, list_size - 1)])
+    return eligible & (state.first < list_size) & (order == lookup(lowest, state.first))
 
 
 def _ended(state: RecurRankState, list_size: int) -> Array:
@@ -129,58 +126,75 @@ def _ended(state: RecurRankState, list_size: int) -> Array:
     return (size > 1) & (left == 0)
 
 
-def _next_phase(list_size: int, state: RecurRankState, features: Array, log_inverse_delta: Array) -> RecurRankState:
+def _next_phase(
+    list_size: int, state: RecurRankState, features: Array | None, log_inverse_delta: Array
+) -> RecurRankState:
     """Estimates, orders, splits and eliminates in the parts whose phase has ended, and designs the next phases."""
-    L, K, d = state.first.shape[0], list_size, features.shape[1]
-    ended = _ended(state, K)
+    L, K = state.first.shape[0], list_size
     starts = jnp.any(_members(state, K), axis=1)  # [K]: does a part begin here?
     ends = jnp.flip(jax.lax.cummin(jnp.flip(jnp.where(starts, jnp.arange(K), K))))  # the next start, from here on
-    end_of = jnp.append(ends[1:], K)  # one past the last position of the part that begins here
-
-    def regroup(k: Array, state: RecurRankState) -> RecurRankState:
-        mine = (state.first == k) & ended[k]
-        shown = jnp.where(mine, state.shown, 0).astype(features.dtype)
-        clicks = jnp.where(mine, state.clicks, 0).astype(features.dtype)
-        V = (features * shown[:, None]).T @ features + _RIDGE * jnp.eye(d)
-        estimate = features @ jnp.linalg.solve(V, features.T @ clicks)
-        ranked = jnp.argsort(jnp.where(mine, -estimate, jnp.inf))  # the part's items first, stable
-        value = estimate[ranked]
-        gap = 2.0 ** (1 - _phase_of(state, k).astype(value.dtype))  # 2·Δ_ℓ
-        inside = jnp.arange(L) < jnp.sum(mine)
-        cut = inside & jnp.append(False, value[:-1] - value[1:] >= gap)  # a new part begins at this place
-        begins = jax.lax.cummax(jnp.where(cut, jnp.arange(L), 0))  # the place at which the part of a place begins
-        first = jnp.where(k + begins < end_of[k], k + begins, K).astype(jnp.int32)
-        place = jnp.argsort(ranked)  # of each item
-        return state._replace(
-            first=jnp.where(mine, first[place], state.first),
-            phase=jnp.where(mine, state.phase + 1, state.phase),
-            order=jnp.where(mine, (place - begins[place]).astype(jnp.int32), state.order),
-            shown=jnp.where(mine, 0, state.shown),
-            clicks=jnp.where(mine, 0, state.clicks),
-        )
-
-    state = jax.lax.fori_loop(0, K, regroup, state)
+    end_of = jnp.append(ends[1:], K).astype(jnp.int32)  # one past the last position of the part that begins here
+    mine = (state.first < K) & lookup(_ended(state, K), state.first)  # the items that are regrouped
+    value = _estimates(state, features, K)
+    together = state.first[:, None] == state.first[None, :]  # [i, j]: in one part
+    above = (value[None, :] > value[:, None]) | (
+        (value[None, :] == value[:, None]) & (jnp.arange(L)[None, :] < jnp.arange(L)[:, None])
+    )
+    place = jnp.sum(together & above, axis=1, dtype=jnp.int32)  # of each item in its part's new order
+    before = together & (place[None, :] == place[:, None] - 1)  # the item just above
+    gap = 2.0 ** (1 - state.phase.astype(value.dtype))  # 2·Δ_ℓ
+    cut = jnp.any(before & (value[None, :] - value[:, None] >= gap[:, None]), axis=1)  # a new part begins with it
+    cut_above = together & cut[None, :] & (place[None, :] <= place[:, None])
+    begins = jnp.max(jnp.where(cut_above, place[None, :], 0), axis=1)  # the place at which its new part begins
+    first = state.first + begins
+    state = state._replace(
+        first=jnp.where(mine, jnp.where(first < lookup(end_of, state.first), first, K), state.first),
+        phase=state.phase + mine,
+        order=jnp.where(mine, place - begins, state.order),
+        shown=jnp.where(mine, 0, state.shown),
+        clicks=jnp.where(mine, 0, state.clicks),
+    )
     return _design(K, state, features, log_inverse_delta)
 
 
-def _phase_of(state: RecurRankState, k: Array) -> Array:
-    return jnp.max(jnp.where(state.first == k, state.phase, 0))
+def _estimates(state: RecurRankState, features: Array | None, list_size: int) -> Array:
+    """float[L]: θ̂ᵀa of each item, by what its part has seen."""
+    if features is None:  # of unit vectors, each item by itself
+        return state.clicks / (state.shown + _RIDGE)
+
+    def estimate(k: Array, found: Array) -> Array:
+        mine = state.first == k
+        shown = jnp.where(mine, state.shown, 0).astype(features.dtype)
+        clicks = jnp.where(mine, state.clicks, 0).astype(features.dtype)
+        V = (features * shown[:, None]).T @ features + _RIDGE * jnp.eye(features.shape[1])
+        return jnp.where(mine, features @ jnp.linalg.solve(V, features.T @ clicks), found)
+
+    return jax.lax.fori_loop(0, list_size, estimate, jnp.zeros(state.first.shape, features.dtype))
 
 
-def _design(list_size: int, state: RecurRankState, features: Array, log_inverse_delta: Array) -> RecurRankState:
+def _design(list_size: int, state: RecurRankState, features: Array | None, log_inverse_delta: Array) -> RecurRankState:
     """T(a) for the parts of several items that have nothing left to show."""
-    K, d = list_size, features.shape[1]
-    new = _ended(state, K)
+    K, L = list_size, state.first.shape[0]
+    mine = (state.first < K) & lookup(_ended(state, K), state.first)
+    size = jnp.sum(state.first[:, None] == state.first[None, :], axis=1).astype(float)
+    if features is None:  # the design on unit vectors is uniform
+        d, pi = L, 1 / size
+    else:
+        d, pi = features.shape[1], _designs(state, mine, features, K)
+    phase = state.phase.astype(float)
+    log_delta = log_inverse_delta + jnp.log(K * phase * (phase + 1))  # log 1/δ_ℓ
+    times = d * pi * 4.0**phase / 2 * (jnp.log(size) + log_delta)
+    return state._replace(left=jnp.where(mine, jnp.ceil(times - 1e-3).astype(jnp.int32), state.left))
 
-    def design(k: Array, state: RecurRankState) -> RecurRankState:
-        mine = (state.first == k) & new[k]
-        phase = _phase_of(state, k).astype(features.dtype)
-        size = jnp.maximum(jnp.sum(mine), 1).astype(features.dtype)
-        log_delta = log_inverse_delta + jnp.log(K * jnp.maximum(phase * (phase + 1), 1))  # log 1/δ_ℓ
-        times = d * g_optimal_design(features, mine) * 4.0**phase / 2 * (jnp.log(size) + log_delta)
-        return state._replace(left=jnp.where(mine, jnp.ceil(times - 1e-3).astype(jnp.int32), state.left))
 
-    return jax.lax.fori_loop(0, K, design, state)
+def _designs(state: RecurRankState, new: Array, features: Array, list_size: int) -> Array:
+    """float[L]: π of each item, by the design on its part."""
+
+    def design(k: Array, found: Array) -> Array:
+        mine = new & (state.first == k)
+        return jnp.where(mine, g_optimal_design(features, mine), found)
+
+    return jax.lax.fori_loop(0, list_size, design, jnp.zeros(state.first.shape, features.dtype))
 
 
 def g_optimal_design(features: Array, allowed: Array) -> Array:

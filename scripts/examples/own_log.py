@@ -124,8 +124,11 @@ def main() -> None:
         if options.log is None:
             truth, documents = generate(Path(folder), options.sessions)
             options.log, options.features = Path(folder) / "log.tsv", Path(folder) / "features.tsv"
-        log = jr.datasets.load_sessions(options.log).validation(0.5)
-        queries = jr.datasets.load_features(options.features, log)
+        try:
+            log = jr.datasets.load_sessions(options.log).validation(0.5)
+            queries = jr.datasets.load_features(options.features, log)
+        except ValueError as error:
+            raise SystemExit(f"own_log.py: error: {error}") from None
         columns = options.features.read_text().split("\n", 1)[0].split("\t")[2:]
     train, test = log.stacked("train"), log.stacked("test")
     K = train.rankings.shape[1]

@@ -5,7 +5,19 @@ import json
 import jax
 import numpy as np
 import pytest
-from reference import batchrank, bubblerank, cascade, changing_cascades, grab, position_based, ranked, toprank, unirank
+from reference import (
+    batchrank,
+    bubblerank,
+    cascade,
+    changing_cascades,
+    grab,
+    pbmhb,
+    position_based,
+    ranked,
+    recurrank,
+    toprank,
+    unirank,
+)
 from worlds import click_model
 
 import jaxrank as jr
@@ -23,6 +35,28 @@ def compilation_cache():
     enabled = jax.config.jax_enable_compilation_cache
     yield
     jax.config.update("jax_enable_compilation_cache", enabled)
+
+
+class Particle:
+    """The reference of PB-MHB, whose functions have no state, from the particle at which the scalar loop starts."""
+
+    def __init__(self, L):
+        self.theta, self.kappa = [0.5] * L, [1.0] + [0.5] * (K - 1)
+        self.shown, self.clicks, self.t = np.zeros((K, L), int), np.zeros((K, L), int), 1
+
+    def rank(self, words):
+        self.words = words
+        return pbmhb.best_list(self.theta, self.kappa)
+
+    def update(self, ranking, clicks):
+        self.shown[range(K), ranking] += 1
+        self.clicks[range(K), ranking] += clicks
+        self.t += 1
+        uniforms = [scalar.uniform.py_func(np.uint64(word)) for word in self.words]
+        uniforms = uniforms[: len(uniforms) // 2], uniforms[len(uniforms) // 2 :]
+        sigma = 1000 / np.sqrt(self.t)
+        found = pbmhb.sweep(self.theta, self.kappa, self.clicks, self.shown, sigma, uniforms)
+        self.theta, self.kappa, _ = found
 
 
 class Reference:
@@ -55,6 +89,12 @@ class Reference:
             self.policy = grab.GRAB(K, range(L), world.horizon, period=L - 1)
         elif name == "unirank":
             self.policy = unirank.UniRank(L, K)
+        elif name == "pb_mhb":
+            self.policy = Particle(L)
+        elif name == "recurrank":
+            features, log_inverse_delta = np.eye(L), np.log(world.horizon) / 2
+            design = lambda items: dict.fromkeys(items, 1 / len(items))  # noqa: E731
+            self.policy = recurrank.RecurRank(features, K, range(L), log_inverse_delta, design)
         elif name == "ranked_exp3":
             gamma = ranked.exp3_gamma(L, world.horizon)
             self.policy = ranked.RankedBandits([ranked.Exp3(L, gamma) for _ in range(K)])
@@ -76,8 +116,10 @@ class Reference:
             return policy.rank([words[0] >> k & 1 for k in range(K)])
         if self.name == "batchrank":
             return policy.rank(words[:L], words[L:])
-        if self.name == "grab":
+        if self.name in ("grab", "recurrank"):
             return policy.rank()
+        if self.name == "pb_mhb":
+            return policy.rank(words)
         if self.name == "pbm_pie":
             return policy.rank(words[:L], words[L])
         if self.name == "ranked_exp3":

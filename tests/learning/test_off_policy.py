@@ -114,6 +114,31 @@ def test_position_wise_weights_are_biased_in_a_cascade(estimator, options):
     assert abs(size) > 0.01
 
 
+@jr.pytree
+class LooksBelow:
+    """Clicks at the first position depend on the item below it: no cascade."""
+
+    attraction: Any = jr.array(ndim=1)
+
+    def click_probability(self, ranking):
+        alpha = self.attraction[ranking] * jnp.array([1.0, 0.5, 0.5])
+        return alpha.at[0].multiply(1 - self.attraction[ranking[1]])
+
+    def sample(self, key, ranking):
+        return jax.random.uniform(key, (K,)) < self.click_probability(ranking)
+
+
+@pytest.mark.parametrize("estimator", ["ips", "doubly_robust", "cascade_ips", "cascade_dr"])
+def test_weights_of_prefixes_are_biased_where_users_look_below_and_weights_of_lists_are_not(estimator):
+    options = {} if "ips" in estimator else {"click_model": WRONG}
+    z, size = bias(LooksBelow(ALPHA), estimator, **options)
+    if "cascade" in estimator:
+        assert abs(z) > 10
+        assert abs(size) > 0.01
+    else:
+        assert abs(z) < 4
+
+
 def test_the_direct_method_is_exact_with_the_true_model_and_off_with_a_wrong_one():
     model = MODELS["dcm"]
     log = op.simulate_log(jax.random.key(0), model, LOGGER, num_sessions=10)
@@ -258,16 +283,19 @@ def test_a_policy_of_jaxrank_is_a_logger():
     np.testing.assert_allclose(lists.marginals(), 1 / L, atol=0.03)
 
 
-@jr.pytree
-class LooksBelow:
-    """Clicks at the first position depend on the item below it: no cascade."""
-
-    attraction: Any = jr.array(ndim=1)
-
-    def sample(self, key, ranking):
-        alpha = self.attraction[ranking] * jnp.array([1.0, 0.5, 0.5])
-        alpha = alpha.at[0].multiply(1 - self.attraction[ranking[1]])
-        return jax.random.uniform(key, (K,)) < alpha
+def test_the_lists_of_pdgd_are_plackett_luce_and_those_of_a_certain_policy_are_exact():
+    features = jnp.asarray(np.random.default_rng(0).normal(size=(L, 3)), float)
+    items = jnp.arange(L, dtype=jnp.int32)
+    query = jr.Query(jnp.int32(1), items, items[:K], features=features, mask=items >= 0, num_items=L, list_size=K)
+    for policy, certain in ((jr.PDGD(), False), (jr.SGDRankNet(), True)):
+        state = policy.init(jax.random.key(0), query)
+        state = state._replace(params=jnp.array([1.0, -0.5, 0.3]))
+        exact = op.PlackettLuce(policy.score(state, features), K)
+        found = op.Lists.of_policy(jax.random.key(1), policy, state, query, num_samples=20_000)
+        if certain:
+            assert found.probabilities.tolist() == [1.0]
+        else:
+            np.testing.assert_allclose(found.marginals(), exact.marginals(), atol=0.02)  # five standard errors
 
 
 def test_a_log_that_contradicts_the_estimator_is_warned_of():

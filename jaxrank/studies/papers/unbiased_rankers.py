@@ -22,7 +22,7 @@ from jaxrank.learning import counterfactual, unbiased
 from jaxrank.learning.counterfactual import LoggedLists
 from jaxrank.learning.probes import OfflineNDCG
 from jaxrank.learning.training import offline_ranknet, train
-from jaxrank.output.intervals import difference, mean_and_interval
+from jaxrank.output.intervals import mean_and_interval
 from jaxrank.output.plotting import panels
 from jaxrank.output.report import Report
 from jaxrank.output.tables import counted, markdown, plus_minus
@@ -89,7 +89,8 @@ def unbiased_learning(request: FigureRequest) -> Report:
     about = (
         f"NDCG@10 on {counted(len(held_out), 'held-out query')}, {counted(seeds, 'log')} of "
         f"{counted(size.num_sessions, 'session')} of {counted(data.train.num_queries, 'query')} in each world; "
-        "± is half of the 95 % interval over queries, of means over logs."
+        "± is half of a 95 % interval over queries and logs: the root of the sum of squares of that over queries, of "
+        "means over logs, and that over logs, of means over queries."
     )
     return Report(result, _picture(result), _table(result, about))
 
@@ -160,7 +161,7 @@ def _picture(result: "xarray.Dataset") -> Any:
     figure, axes = panels(result.sizes["world"], columns=3)
     for number, (ax, world) in enumerate(zip(axes, result["world"].values, strict=True)):
         values = result["ndcg"].sel(world=world)
-        mean, half = mean_and_interval(values)
+        mean, half = two_way_interval(values)
         at = np.arange(len(METHODS))[::-1]
         ax.errorbar(mean, at, xerr=half, fmt="o", capsize=3)
         ax.axvline(float(mean.sel(learner="naive")), color="grey", linewidth=1, linestyle=":")
@@ -172,7 +173,7 @@ def _picture(result: "xarray.Dataset") -> Any:
 def _table(result: "xarray.Dataset", about: str) -> str:
     """Means by world, paired differences from the naive learner, and what follows from these."""
     names = [str(name) for name in result["world"].values]
-    mean, half = mean_and_interval(result["ndcg"])
+    mean, half = two_way_interval(result["ndcg"])
     rows, gaps, lines = [], [], []
     for method in METHODS:
         at = [{"world": world, "learner": method} for world in names]
@@ -183,7 +184,7 @@ def _table(result: "xarray.Dataset", about: str) -> str:
         for world in names:
             values = result["ndcg"].sel(world=world)
             against[world, method] = [
-                difference(values.sel(learner=method), values.sel(learner=other)) for other in ("naive", "labels")
+                _difference(values.sel(learner=method), values.sel(learner=other)) for other in ("naive", "labels")
             ]
             gap, low, high = against[world, method][0]
             cells.append("–" if method == "naive" else f"{gap:+.4f} [{low:+.4f}, {high:+.4f}]")
@@ -202,12 +203,25 @@ def _table(result: "xarray.Dataset", about: str) -> str:
         [
             about,
             markdown(["method", *names], rows),
-            "Differences from the naive learner, which takes click rates for relevance, paired by query, with 95 % "
-            "intervals:",
+            "Differences from the naive learner, which takes click rates for relevance, paired by query and log, with "
+            "such intervals:",
             markdown(["method", *names], gaps),
             "\n".join(lines),
         ]
     )
+
+
+def two_way_interval(values: "xarray.DataArray") -> tuple["xarray.DataArray", "xarray.DataArray"]:
+    """The mean over queries and seeds, and half of a 95 % interval for other queries and other seeds."""
+    mean, over_queries = mean_and_interval(values)
+    _, over_seeds = mean_and_interval(values.mean("query"))
+    return mean, (over_queries**2 + over_seeds.fillna(0) ** 2) ** 0.5  # of a single seed, over queries alone
+
+
+def _difference(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float, float, float]:
+    """The mean of a paired difference, and the ends of its interval."""
+    mean, half = map(float, two_way_interval(values - other))
+    return mean, mean - half, mean + half
 
 
 def _named(methods: list[str]) -> str:
