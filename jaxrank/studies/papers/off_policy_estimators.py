@@ -16,9 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrank.click_models import PositionBasedModel
+from jaxrank.core.pytrees import take_instances
 from jaxrank.core.types import Array, Key
 from jaxrank.learning import off_policy
 from jaxrank.learning.counterfactual import LoggedLists, fitted_places
+from jaxrank.learning.list_distributions import prefix_probabilities
 from jaxrank.output.plotting import Entries, legend_below, panels, plain_ticks, styles
 from jaxrank.output.report import Report
 from jaxrank.output.tables import counted, markdown, plus_minus
@@ -47,7 +49,7 @@ class _Size(NamedTuple):
     num_queries: int
     num_logs: int
     sessions: tuple[int, ...]
-    epsilons: tuple[float, ...]  # of the logger: the smaller, the further it is from the target
+    epsilons: tuple[float, ...]  # of the logger; how far it is from the target, ``_worth`` says
     list_sizes: tuple[int, ...]
 
 
@@ -63,11 +65,12 @@ def off_policy_bench(request: FigureRequest) -> Report:
     import xarray
 
     started, size = time.time(), _SIZES[request.scale]
-    cells = {}
+    cells, worth = {}, []
     for model in size.models:
         for K in size.list_sizes:
             for epsilon in size.epsilons:
                 world = queries(request, model, size.num_queries)
+                worth.append(_worth(*_rankers(world, K, epsilon)))
                 for sessions in size.sessions:
                     cells[model, K, epsilon, sessions] = _errors(world, K, epsilon, sessions, size.num_logs)
     shape = (len(size.models), len(size.list_sizes), len(size.epsilons), len(size.sessions))
@@ -80,6 +83,7 @@ def off_policy_bench(request: FigureRequest) -> Report:
         "estimator": list(ESTIMATORS),
     }
     result = xarray.Dataset({"error": ((*coords, "log"), errors)}, coords)
+    result["worth"] = (("click_model", "list_size", "epsilon"), np.reshape(worth, shape[:3]))
     result["bias"] = result["error"].mean("log")
     result["bias_error"] = result["error"].std("log", ddof=1) / np.sqrt(size.num_logs)
     square = result["error"] ** 2
@@ -89,14 +93,35 @@ def off_policy_bench(request: FigureRequest) -> Report:
     return Report(result, _picture(result), _table(result, size))
 
 
-def _errors(world: Any, list_size: int, epsilon: float, sessions: int, num_logs: int) -> np.ndarray:
-    """[estimators, logs]: estimates less the exact value, relative to it."""
+def _rankers(world: Any, list_size: int, epsilon: float) -> tuple[Any, Any]:
+    """The target and the logger."""
     attraction = jnp.asarray(world.attraction)
-    L = attraction.shape[-1]
     spread = jnp.std(attraction, axis=-1, keepdims=True)
     target = off_policy.PlackettLuce(2 * (attraction - attraction.mean(axis=-1, keepdims=True)) / spread, list_size)
-    production = jnp.broadcast_to(-jnp.arange(L, dtype=float), attraction.shape)
-    logger = off_policy.EpsilonGreedy(production, epsilon, list_size)
+    production = jnp.broadcast_to(-jnp.arange(attraction.shape[-1], dtype=float), attraction.shape)
+    return target, off_policy.EpsilonGreedy(production, epsilon, list_size)
+
+
+@jax.jit
+def _worth(target: Any, logger: Any) -> Array:
+    """The share of sessions that a log is worth to IPS, 1/E[w²]: 1 if the logger is the target, near 0 far from it."""
+    lists = jnp.asarray(off_policy.all_lists(target.num_items, target.size))
+
+    def of_query(query: Array) -> Array:
+        ranker, other = take_instances(target, query), take_instances(logger, query)
+        shown, logged = (jax.vmap(partial(_probability, one))(lists) for one in (ranker, other))
+        return jnp.sum(shown**2 / logged)
+
+    return 1 / jnp.mean(jax.lax.map(of_query, jnp.arange(target.scores.shape[0])))
+
+
+def _probability(ranker: Any, ranking: Array) -> Array:
+    return prefix_probabilities(ranker, ranking)[-1]
+
+
+def _errors(world: Any, list_size: int, epsilon: float, sessions: int, num_logs: int) -> np.ndarray:
+    """[estimators, logs]: estimates less the exact value, relative to it."""
+    target, logger = _rankers(world, list_size, epsilon)
     exact = off_policy.expected_clicks(world, target)
     found = _estimates(jax.random.split(jax.random.key(0), num_logs), world, logger, target, sessions)
     return np.asarray((found - exact) / exact, np.float64).T
@@ -144,7 +169,7 @@ def _picture(result: "xarray.Dataset") -> Any:
 
 
 def _table(result: "xarray.Dataset", size: _Size) -> str:
-    """Relative bias and error at the longest list and the furthest logger; the best estimator of every cell."""
+    """Relative bias and error in one cell of every world, the best estimator of all cells, and which one to take."""
     chosen = result.isel(list_size=-1, epsilon=-1, sessions=-1)
     bias, rmse = [], []
     for name in ESTIMATORS:
@@ -156,7 +181,8 @@ def _table(result: "xarray.Dataset", size: _Size) -> str:
         cell = result["rmse"].sel(list_size=K, epsilon=epsilon, sessions=sessions)
         of_models = [cell.sel(click_model=model) for model in size.models]
         errors = [f"{one.idxmin('estimator').item()}, {float(one.min()):.3f}" for one in of_models]
-        best.append([str(K), str(epsilon), f"{sessions:,}", *errors])
+        worth = float(result["worth"].sel(list_size=K, epsilon=epsilon).mean())
+        best.append([str(K), str(epsilon), f"{worth:.4f}", f"{sessions:,}", *errors])
     models = [model.upper() for model in size.models]
     where = f"{size.sessions[-1]:,} sessions, K = {size.list_sizes[-1]}, ε = {size.epsilons[-1]}"
     return "\n\n".join(
@@ -167,10 +193,27 @@ def _table(result: "xarray.Dataset", size: _Size) -> str:
             markdown(["estimator", *models], bias),
             f"Root mean squared error at {where}; the picture has the other log sizes:",
             markdown(["estimator", *models], rmse),
-            "The estimator with the lowest root mean squared error, and this error:",
-            markdown(["K", "ε", "sessions", *models], best),
+            "The estimator with the lowest root mean squared error, and this error. Worth is the share of sessions "
+            "that a log is worth to IPS, 1/E[w²], the mean over worlds: the smaller, the further the logger is from "
+            "the target.",
+            markdown(["K", "ε", "worth", "sessions", *models], best),
+            "Which estimator for which users? The one whose error is, at worst over K and ε, the smallest multiple of "
+            "the lowest in the cell, and this multiple; in the last column at worst over users, too:",
+            markdown(["sessions", *models, "users unknown"], _chosen(result)),
         ]
     )
+
+
+def _chosen(result: "xarray.Dataset") -> list[list[str]]:
+    """By log size, the estimator that is never far from the best, for each world and for all together."""
+    multiple = result["rmse"] / result["rmse"].min("estimator")
+    worst = multiple.max(("list_size", "epsilon"))
+    rows = []
+    for sessions in result["sessions"].values:
+        of_models = [worst.sel(sessions=sessions, click_model=model) for model in result["click_model"].values]
+        cells = [*of_models, worst.sel(sessions=sessions).max("click_model")]
+        rows.append([f"{sessions:,}", *(f"{one.idxmin('estimator').item()}, {float(one.min()):.2f}" for one in cells)])
+    return rows
 
 
 def _star(one: "xarray.Dataset") -> str:
