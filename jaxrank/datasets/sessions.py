@@ -144,6 +144,8 @@ def load_sessions(
         width = len(fields)
         for name in _COLUMNS:
             column = names.get(name, name)
+            if name not in names and name in names.values():
+                continue  # the file's column of this name is another one here
             if fields.count(column) > 1:
                 raise ValueError(f"the header must have each column once; got {column!r:.40} twice")
             if column in fields:
@@ -151,7 +153,11 @@ def load_sessions(
             elif name in names or name in ("query_region", "docs"):
                 raise ValueError(f"the header must have a column {column}; got {' '.join(fields)!r:.80}")
         if sum(name in places for name in _CLICKS) != 1:
-            raise ValueError(f"the header must have one of {', '.join(_CLICKS)}; got {' '.join(fields)!r:.80}")
+            found = [name for name in _CLICKS if name in places]
+            got = (
+                f"{' and '.join(found)}: rename those that are not to be read" if found else f"{' '.join(fields)!r:.80}"
+            )
+            raise ValueError(f"the header must have one of {', '.join(_CLICKS)}; got {got}")
 
     def read_session(fields: list[str]) -> None:
         nonlocal K, number

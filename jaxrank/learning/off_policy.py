@@ -129,6 +129,7 @@ def simulate_log(
       with_placed: compute ``placed``, which ``independent_ips`` and ``position_ips`` need.
     """
     num_sessions = integer("num_sessions", num_sessions)
+    _require_lists("logger", logger)
     queries = _num_queries(click_model, logger)
     query = jnp.arange(num_sessions, dtype=jnp.int32) % queries
 
@@ -162,6 +163,7 @@ def expected_clicks(click_model: ClickModel, distribution: ListDistribution) -> 
 
     A sum over all lists, or over those of a ``Lists``: there are at most 200,000.
     """
+    _require_lists("distribution", distribution)
     return jnp.mean(_clicks_by_query(click_model, distribution))
 
 
@@ -188,6 +190,14 @@ def _clicks_by_query(click_model: ClickModel, distribution: ListDistribution, nu
         return jnp.dot(shares, clicks, precision=jax.lax.Precision.HIGHEST)
 
     return jax.lax.map(of_query, jnp.arange(queries))
+
+
+def _require_lists(name: str, given: Any) -> None:
+    """Refuses what is no distribution over lists, such as a policy."""
+    if isinstance(given, type) or not hasattr(given, "next_item"):
+        kind = given.__name__ if isinstance(given, type) else type(given).__name__
+        write = "jr.off_policy.Lists.of_policy(…)" if hasattr(given, "rank") else "jr.off_policy.PlackettLuce(…)"
+        raise ValueError(f"{name} must be a distribution over lists; got {kind}: write {write}")
 
 
 def _num_queries(click_model: ClickModel, distribution: ListDistribution) -> int:
@@ -350,6 +360,9 @@ def evaluate(
 def _checked(
     log: Log, target: ListDistribution, estimator: str, needs: tuple[str, ...], click_model: ClickModel | None
 ) -> Log:
+    if not isinstance(log, Log):
+        raise ValueError(f"log must be a jr.off_policy.Log; got {type(log).__name__}")
+    _require_lists("target", target)
     if num_instances(log) is not None:
         raise ValueError(f"log must be one log; got {num_instances(log)}: map estimate_value over several")
     sessions, K = log.rankings.shape

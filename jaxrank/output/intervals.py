@@ -31,11 +31,12 @@ def num_values(curve: "xarray.DataArray") -> int:
 def paired_difference(
     curve: "xarray.DataArray", other: "xarray.DataArray"
 ) -> tuple["xarray.DataArray", "xarray.DataArray"] | None:
-    """``mean_and_interval`` of ``curve`` − ``other``, lane by lane; None if their lanes are not the same."""
+    """``mean_and_interval`` of ``curve`` − ``other``, lane by lane; None if their lanes or steps are not the same."""
     dims = [dim for dim in REPEATED if dim in curve.dims]
     if dims != [dim for dim in REPEATED if dim in other.dims]:
         return None
-    if any(not curve[dim].variable.equals(other[dim].variable) for dim in dims):
+    along = [*dims, *(["step"] if "step" in curve.coords and "step" in other.coords else [])]
+    if any(not curve[dim].variable.equals(other[dim].variable) for dim in along):
         return None
     return mean_and_interval(curve - other)
 

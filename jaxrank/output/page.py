@@ -13,7 +13,7 @@ import json
 import os
 import string
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, reduce
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -88,8 +88,7 @@ def _section(metric: str, panels: Mapping[str, Lines], charts: dict[str, Any]) -
         panels = {title: {k: per_step_means(curve) for k, curve in lines.items()} for title, lines in panels.items()}
     name = label_of(metric, per_step)
     charts[metric] = curve_chart(panels, metric, per_step)
-    some = next(curve for lines in panels.values() for curve in lines.values())
-    over = counted(num_values(some), next((str(dim) for dim in REPEATED if some.sizes.get(dim, 1) > 1), "seed"))
+    over = " or ".join(dict.fromkeys(_counted(curve) for lines in panels.values() for curve in lines.values()))
     parts = [
         f"<section><h2>{html.escape(name)}</h2>",
         _chart(metric),
@@ -104,7 +103,8 @@ def _section(metric: str, panels: Mapping[str, Lines], charts: dict[str, Any]) -
                 shown = [each for each in instances if all(each in line[dim].values for line in lines.values())]
                 shown = shown[:SMALL_PANELS]
                 charts[f"{metric}/{title}"] = instance_chart(lines, dim, shown)
-                which = f"Each {dim}" if len(shown) == len(instances) else f"{len(shown)} of {len(instances):,} alone"
+                some = f"{counted(len(shown), dim)} of {len(instances):,}, one by one"
+                which = f"Each {dim}" if len(shown) == len(instances) else some
                 summary = html.escape(which + (f": {title}" if title else ""))
                 parts.append(f"<details><summary>{summary}</summary>{_chart(f'{metric}/{title}')}</details>")
     return "\n".join([*parts, "</section>"])
@@ -115,10 +115,20 @@ def _chart(name: str) -> str:
 
 
 def _table(title: str, lines: Lines) -> str:
-    """Means at the last step, their intervals, and the differences to the first line, paired by instance and seed."""
-    last = {label: curve.isel(step=-1) for label, curve in lines.items()}
+    """Means at the last step that all lines have, their intervals, and the differences to the first line, paired."""
+    common = reduce(np.intersect1d, (curve["step"].values for curve in lines.values()))
+    if common.size:
+        last = {label: curve.sel(step=common[-1]) for label, curve in lines.items()}
+        at = f"step {common[-1]:,}"
+    else:
+        last = {f"{label}, step {int(curve['step'][-1]):,}": curve.isel(step=-1) for label, curve in lines.items()}
+        at = "the last step"
     first = next(iter(last))
-    header = ["", f"mean at step {max(int(curve['step']) for curve in last.values()):,}", "95 % interval"]
+    longest = max(int(curve["step"][-1]) for curve in lines.values())
+    note = ""
+    if common.size and longest > common[-1]:
+        note = f'<p class="quiet">Step {common[-1]:,} is the last one that all have.</p>'
+    header = ["", f"mean at {at}", "95 % interval"]
     header += [f"minus {first}, paired", "95 % interval"] if len(last) > 1 else []
     rows = []
     for label, curve in last.items():
@@ -127,7 +137,12 @@ def _table(title: str, lines: Lines) -> str:
             row += ["", ""] if label == first else _interval(paired_difference(curve, last[first]))
         rows.append(row)
     caption = f"<h3>{html.escape(title)}</h3>" if title else ""
-    return caption + _html_table(header, rows)
+    return caption + _html_table(header, rows) + note
+
+
+def _counted(curve: "xarray.DataArray") -> str:
+    """What the interval of a curve is over: 60 queries."""
+    return counted(num_values(curve), next((str(dim) for dim in REPEATED if curve.sizes.get(dim, 1) > 1), "seed"))
 
 
 def _interval(pair: tuple[Any, Any] | None) -> list[str]:

@@ -84,6 +84,14 @@ def test_other_peoples_tables_are_the_same_log(column, clicks, tmp_path):
     assert query.is_test is None
 
 
+def test_a_column_that_is_read_as_another_one_is_not_read_as_itself(tmp_path):
+    """A column called clicks that holds positions."""
+    table = TABLE.replace("clicked_positions0", "clicks")
+    log = load_sessions(write(tmp_path, table), columns={"clicked_positions0": "clicks"})
+    expected = load_sessions(write(tmp_path, TABLE))
+    np.testing.assert_array_equal(log.queries["7_0"].clicks, expected.queries["7_0"].clicks)
+
+
 def test_document_ids_may_be_text(tmp_path):
     log = load_sessions(write(tmp_path, TABLE.replace("40,", "a.org,")), text_ids=True)
     assert log.queries["7_0"].documents.tolist() == ["10", "20", "30", "a.org"]
@@ -168,7 +176,7 @@ BAD_LOGS = {  # file, what is replaced by what, the message
     "two columns of clicks": (
         "log",
         ("probability\tprefix", "probability\tclicked_docs"),
-        r"log\.tsv:1: the header must have one of clicked_positions0, .*; got",
+        r"log\.tsv:1: the header must have one of clicked_positions0, .*; got clicked_docs and clicks: rename",
     ),
     "a column twice": ("log", ("docs\tclicks", "docs\tdocs"), r"log\.tsv:1: .* each column once; got 'docs' twice"),
     "a missing feature row": (

@@ -362,3 +362,18 @@ def a_log(**changed):
 def test_bad_logs_and_options_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_what_is_no_log_or_no_distribution_over_lists_is_refused():
+    model = jr.CascadeModel([0.5, 0.3, 0.1])
+    log = jr.off_policy.simulate_log(jax.random.key(0), model, jr.off_policy.Uniform(3, 2), num_sessions=4)
+    with pytest.raises(
+        ValueError, match=r"target must be a distribution over lists; got BubbleRank: write .*of_policy"
+    ):
+        jr.evaluate(log, jr.BubbleRank(), "ips")
+    with pytest.raises(
+        ValueError, match=r"distribution must be .*; got PlackettLuce: write jr.off_policy.PlackettLuce"
+    ):
+        jr.off_policy.expected_clicks(model, jr.off_policy.PlackettLuce)
+    with pytest.raises(ValueError, match=r"log must be a jr.off_policy.Log; got NoneType"):
+        jr.evaluate(None, jr.off_policy.Uniform(3, 2))

@@ -125,6 +125,24 @@ def test_two_reports_in_one_say_whose_line_is_whose(tmp_path):
         content_of(tmp_path)
 
 
+def test_runs_of_different_lengths_are_compared_at_a_step_that_both_have(tmp_path):
+    short, long = result_of(), result_of()
+    short = short.sel(step=short["step"][:10])
+    last = int(short["step"][-1])
+    for name, result in (("long", long), ("short", short)):
+        jr.save(result, tmp_path / name / "run.nc")
+    text = html_of(compared({name: content_of(tmp_path / name) for name in ("long", "short")}))
+    assert f"mean at step {last:,}" in text and f"Step {last:,} is the last one that all have." in text
+    mean = float(long["regret"].sel(policy="BubbleRank", step=last).mean())
+    assert text.count(f">{mean:,.{1 if mean >= 100 else 3}f}<") >= 2, "both lines have the value of the same step"
+    regret = long["regret"].sel(policy="TopRank")
+    assert paired_difference(regret.isel(step=-1), regret.isel(step=3)) is None, "other steps, no pairs"
+    other = long.assign_coords(step=long["step"] + 1)
+    jr.save(other, tmp_path / "other" / "run.nc")
+    text = html_of(compared({name: content_of(tmp_path / name) for name in ("long", "other")}))
+    assert "mean at the last step" in text and f"BubbleRank (other), step {int(other['step'][-1]):,}" in text
+
+
 # In a browser
 
 
