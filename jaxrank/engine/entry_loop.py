@@ -1,6 +1,6 @@
 """A call as an XLA loop over entries: what accelerators run where a lane is small and is not taken through a kernel.
 
-The loop of ``lanes.py`` maps one-lane code over arrays [lanes, …], of which XLA makes a kernel for every layout,
+The loop of ``array_loop.py`` maps one-lane code over arrays [lanes, …], of which XLA makes a kernel for every layout,
 look-up and reduction. Here every entry of a lane's arrays is a vector of its own (``entrywise.py``), so that a step is
 elementwise, and XLA fuses it into a few kernels. A rare branch is computed for all lanes in the steps in which any lane
 takes it: nothing is gathered, and no lane waits for another.
@@ -27,7 +27,7 @@ _FEW = 128  # lanes to find out which
 def run_entries(
     lanes: Lanes, intervals: Array, *, metrics: tuple[str, ...], prng: str, gathers: bool = True
 ) -> tuple[Any, dict[str, Array], Array, dict[str, Array]]:
-    """Advances the lanes of one device through ``intervals``; returns what ``run_intervals`` does without probes.
+    """Advances the lanes of one device through ``intervals``; returns what ``run_arrays`` does without probes.
 
     With ``gathers``, rare branches look numbers up in arrays, and write them there. On a TPU, where that is slow, all
     arrays are taken apart.

@@ -49,7 +49,7 @@ def run_kernel(
     block: int = BLOCK,
     interpret: bool = False,
 ) -> tuple[Any, dict[str, Array], Array, dict[str, Array]]:
-    """Advances the lanes of one device through ``intervals`` [n, (start, stop, whole)], as ``run_intervals`` does.
+    """Advances the lanes of one device through ``intervals`` [n, (start, stop, whole)], as ``run_arrays`` does.
 
     Args:
       lanes: what to advance.
@@ -60,7 +60,7 @@ def run_kernel(
       interpret: run the kernel as plain JAX, for tests.
 
     Returns:
-      What ``run_intervals`` returns without probes.
+      What ``run_arrays`` returns without probes.
 
     Raises:
       NotEntrywiseError: the policy or the environment has an operation that cannot be evaluated entry by entry.

@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxrank.engine.array_loop import padded_size
 from jaxrank.engine.lanes import (
     Lanes,
     lane_bytes,
     metrics_now,
     nan_lanes,
-    padded_size,
     platform_of,
     seen_by,
     spread,

@@ -15,8 +15,9 @@ from jaxrank.core import random
 from jaxrank.core.checks import did_you_mean
 from jaxrank.core.pytrees import num_instances, take_instances
 from jaxrank.core.types import Array, Environment, Policy, Query, keeps_items, require, with_horizon
+from jaxrank.engine.array_loop import padded_size
 from jaxrank.engine.devices import lane_mesh
-from jaxrank.engine.lanes import Lanes, lane_bytes, make_lanes, may_settle, padded_size
+from jaxrank.engine.lanes import Lanes, lane_bytes, make_lanes, may_settle
 from jaxrank.engine.request import Probe, Request
 from jaxrank.engine.run import Run
 from jaxrank.engine.ways import Way, choose

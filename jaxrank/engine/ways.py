@@ -19,9 +19,10 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from jaxrank.core.types import Array
+from jaxrank.engine.array_loop import run_arrays
 from jaxrank.engine.entries import MOST_ENTRIES
 from jaxrank.engine.jaxprs import primitives
-from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of, run_intervals
+from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of
 
 _OLDEST_GPU = 8.0  # the compute capability that Triton needs
 _MOST_OPERATIONS = 40_000  # of a step that is taken apart: beyond, compiling it takes minutes
@@ -147,11 +148,11 @@ def _one_lane(lanes: Lanes) -> Lanes:
 
 
 def call(lanes: Lanes, intervals: Array, probes: dict[str, Any], *, mesh: Mesh, **options: Any) -> Any:
-    """Advances every lane through ``intervals``, as ``run_intervals`` does, and uses up their state and sums.
+    """Advances every lane through ``intervals``, as ``run_arrays`` does, and uses up their state and sums.
 
     Args:
       lanes: what to advance.
-      intervals: int32[n, 3], as of ``run_intervals``, like the other arguments.
+      intervals: int32[n, 3], as of ``run_arrays``, like the other arguments.
       probes: by name.
       mesh: the devices.
       options: ``metrics``, ``prng`` and the name of the ``way``.
@@ -219,4 +220,4 @@ def _advance(
 
         run = partial(run_entries, metrics=metrics, prng=prng, gathers=platform_of(mesh) != "tpu")
         return on_mesh(run, mesh, lanes, SHARED, out_specs=BY_INTERVAL)(lanes, intervals)
-    return run_intervals(lanes, intervals, probes, metrics=metrics, mesh=mesh, prng=prng)
+    return run_arrays(lanes, intervals, probes, metrics=metrics, mesh=mesh, prng=prng)

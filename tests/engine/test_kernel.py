@@ -11,10 +11,10 @@ from jax.extend.core import Literal, jaxpr_as_fun
 from worlds import HastyBatchRank, click_model, worst_first
 
 import jaxrank as jr
+from jaxrank.engine.array_loop import run_arrays
 from jaxrank.engine.entry_loop import kept_in_memory, run_entries
 from jaxrank.engine.jaxprs import by_demand
 from jaxrank.engine.kernel import run_kernel
-from jaxrank.engine.lanes import run_intervals
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
 from jaxrank.engine.ways import choose
@@ -73,7 +73,7 @@ QUICKEST = ("static", "cascade_ucb1")
 def test_the_kernel_and_the_loop_over_entries_do_what_the_loop_does(name):
     task = make_task(*POLICIES[name])
     lanes = task.make_lanes(np.arange(LANES))
-    expected = run_intervals(lanes, INTERVALS, {}, metrics=METRICS, mesh=task.mesh, prng="jaxrank")
+    expected = run_arrays(lanes, INTERVALS, {}, metrics=METRICS, mesh=task.mesh, prng="jaxrank")
     options = {"metrics": METRICS, "prng": "jaxrank"}
     for gathers in (True, False) if name == "bubblerank_in_memory" else (True,):
         by_entries = jax.jit(partial(run_entries, **options, gathers=gathers))(lanes, INTERVALS)
@@ -97,7 +97,7 @@ def test_the_kernel_and_the_loop_over_entries_do_what_the_loop_does(name):
     rest = np.array([[80, 81, 1], *INTERVALS[[3, 3, 3]]], np.int32)
     continued = kernel(lanes._replace(state=state, sums=sums), rest)
     straight = np.array([[1, 61, 1], [61, 81, 1], *INTERVALS[[3, 3]]], np.int32)
-    whole = run_intervals(lanes, straight, {}, metrics=METRICS, mesh=task.mesh, prng="jaxrank")
+    whole = run_arrays(lanes, straight, {}, metrics=METRICS, mesh=task.mesh, prng="jaxrank")
     assert_alike(jax.tree.map(lambda x: x[0], continued[1]), jax.tree.map(lambda x: x[1], whole[1]))
 
 

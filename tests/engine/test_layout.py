@@ -9,7 +9,7 @@ from jax import lax
 import jaxrank as jr
 from jaxrank.core.batching import layouts, rarely
 from jaxrank.engine import layout
-from jaxrank.engine.lanes import _any_of
+from jaxrank.engine.array_loop import _any_of
 from jaxrank.engine.layout import ForCpu, as_one_kernel, fits_one_kernel, unrolled
 
 LANES = 5
@@ -243,8 +243,8 @@ def test_runs_do_not_depend_on_it(name, monkeypatch):
 
     fast = run()
     jax.clear_caches()
-    monkeypatch.setattr("jaxrank.engine.lanes.ForCpu", Plain)
-    monkeypatch.setattr("jaxrank.engine.lanes.fits_one_kernel", lambda *args: False)
+    monkeypatch.setattr("jaxrank.engine.array_loop.ForCpu", Plain)
+    monkeypatch.setattr("jaxrank.engine.array_loop.fits_one_kernel", lambda *args: False)
     plain = run()
     jax.clear_caches()
     for metric in ("regret", "clicks"):

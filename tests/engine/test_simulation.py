@@ -14,7 +14,7 @@ from worlds import HastyBatchRank, click_model, worst_first
 import jaxrank as jr
 from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.random import lane_key, root_key
-from jaxrank.engine import lanes
+from jaxrank.engine import array_loop
 from jaxrank.engine import run as engine
 from jaxrank.engine.ways import program
 
@@ -132,14 +132,14 @@ def test_lanes_in_parts_do_what_all_together_do(policy, monkeypatch):
         return policy.rank(jax.random.key(0), state, environment.query(None, 1))
 
     parts = []
-    num_parts = lanes._num_parts
-    monkeypatch.setattr(lanes, "_num_parts", lambda *arguments: parts.append(num_parts(*arguments)) or parts[-1])
+    num_parts = array_loop._num_parts
+    monkeypatch.setattr(array_loop, "_num_parts", lambda *arguments: parts.append(num_parts(*arguments)) or parts[-1])
     options = {"num_seeds": 7, "num_records": 5, "metrics": ("regret", "misordered"), **QUIET}
     for extra in ({}, {"probes": {"shown": shown}}):
         runs = []
         for vector, vectors in ((4, 1), (16, 127)):  # 35 or 70 lanes on one device or two: the last part is padded
-            monkeypatch.setattr(lanes, "_VECTOR", vector)
-            monkeypatch.setattr(lanes, "_MOST", vectors)
+            monkeypatch.setattr(array_loop, "_VECTOR", vector)
+            monkeypatch.setattr(array_loop, "_MOST", vectors)
             jax.clear_caches()
             parts.clear()
             runs.append(jr.simulate(policy, ENVIRONMENT, 1_500, **options, **extra))
@@ -154,8 +154,8 @@ def test_padding_is_little_and_shared_out_evenly(bytes_of_lane):
     """The loop divides padded lanes into as many parts as they were padded for."""
     mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
     for num_lanes in [*range(1, 3_000, 7), *range(3_000, 200_000, 1_237)]:
-        padded = lanes.padded_size(num_lanes, mesh, bytes_of_lane)
-        asked, parts = (lanes._num_parts(-(-n // mesh.size), mesh, bytes_of_lane) for n in (num_lanes, padded))
+        padded = array_loop.padded_size(num_lanes, mesh, bytes_of_lane)
+        asked, parts = (array_loop._num_parts(-(-n // mesh.size), mesh, bytes_of_lane) for n in (num_lanes, padded))
         assert parts == asked and padded % (mesh.size * parts) == 0
         part = padded // mesh.size // parts
         assert part < 128 or part % 32 == 16

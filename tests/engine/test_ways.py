@@ -19,7 +19,7 @@ from worlds import click_model, topic_bandit, worst_first
 
 import jaxrank as jr
 from jaxrank.core.batching import lanes_minor, layouts
-from jaxrank.engine import devices, lanes, memory, ways
+from jaxrank.engine import array_loop, devices, memory, ways
 from jaxrank.engine.entry_rules import ELEMENTWISE
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
@@ -179,7 +179,7 @@ def exported(task, way, platform):
 def test_every_loop_lowers_for_gpus_and_tpus_without_callbacks_collectives_or_layouts(name, monkeypatch):
     policy, environment, metric = world_of(name)
     task = prepare(policy, environment, Request(num_steps=50, metrics=(metric,), num_seeds=4))
-    monkeypatch.setattr(lanes, "platform_of", lambda mesh: "gpu")
+    monkeypatch.setattr(array_loop, "platform_of", lambda mesh: "gpu")
     way = ways.choose(None, task.lane_shapes(4), {}, metrics=(metric,), mesh=GPU, prng="jaxrank").name
     for form in {"loop", "entries" if way == "kernel" else "loop"}:
         text = exported(task, form, "gpu")
@@ -241,8 +241,8 @@ def test_a_run_uses_all_accelerators_however_few_its_lanes(monkeypatch):
 
 
 def test_an_accelerator_takes_its_share_as_one_part():
-    assert lanes.padded_size(1_000_001, fake_mesh(*[fake_device("gpu")] * 2), bytes_of_lane=10_000) == 1_000_032
-    assert lanes.padded_size(7, fake_mesh(fake_device("tpu")), bytes_of_lane=10) == 7
+    assert array_loop.padded_size(1_000_001, fake_mesh(*[fake_device("gpu")] * 2), bytes_of_lane=10_000) == 1_000_032
+    assert array_loop.padded_size(7, fake_mesh(fake_device("tpu")), bytes_of_lane=10) == 7
 
 
 # Where the plugins are.
