@@ -48,7 +48,7 @@ from jaxrank.engine.entries import (
     unstacked,
 )
 from jaxrank.engine.entry_rules import IDENTITY, IN_MEMORY, RULES, elementwise
-from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, scan_sizes
+from jaxrank.engine.jaxprs import CALLS, needed_equations, opened, primitives, scan_sizes
 
 # Entries that a loop of known length may make, over all its rounds, to be written out. In a kernel's rare branch, code
 # that stays short compiles faster: BatchRank's kernel in 39 s instead of 66.
@@ -341,9 +341,11 @@ class _Evaluation:
         going = spread(continues(carry), self.num_lanes)
         carry = self._stable(lambda c: some_continue((going, c))[1], carry)
         state = (spread(continues(carry), self.num_lanes), carry)
-        return lax.while_loop(lambda s: self._any_lane(s[0]), lambda s: self._in_form(some_continue(s), state), state)[
-            1
-        ]
+
+        def any_continues(state: tuple[Entry, list[Entries]]) -> Entry:
+            return self._any_lane(state[0])
+
+        return lax.while_loop(any_continues, lambda s: self._in_form(some_continue(s), state), state)[1]
 
     def _scan(self, eqn: Any, operands: list[Entries]) -> list[Entries]:
         params, length = eqn.params, eqn.params["length"]
@@ -357,12 +359,15 @@ class _Evaluation:
 
         if length == 0:
             return [*carry, *(Entries(var.aval.shape, var.aval.dtype, []) for var in eqn.outvars[num_carry:])]
-        if length * num_operations(params["jaxpr"]) <= self.written_out:
+        counts = len(eqn.outvars) == num_carry and all(map(_counts, sequences))
+        # A loop around loops stays one: written out, it would take long to compile.
+        stays = counts and "while" in primitives(params["jaxpr"])
+        if not stays and length * num_operations(params["jaxpr"]) <= self.written_out:
             made: list[Any] = [None] * length
             for i in reversed(range(length)) if params["reverse"] else range(length):
                 carry, made[i] = body(carry, [x.take(x.places()[i]) for x in sequences])
             return [*carry, *(_stacked(series, length) for series in zip(*made, strict=True))]
-        if len(eqn.outvars) == num_carry and all(map(_counts, sequences)):
+        if counts:
             return self._count_through(body, carry, sequences, length, params["reverse"])
         self._count("scan")  # it reads or makes an array [length, lanes] of every entry
         carry = self._stable(lambda c: body(c, [x.take(x.places()[0]) for x in sequences])[0], carry)

@@ -26,6 +26,7 @@ from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh,
 
 _OLDEST_GPU = 8.0  # the compute capability that Triton needs
 _MOST_OPERATIONS = 40_000  # of a step that is taken apart: beyond, compiling it takes minutes
+_REGISTERS = 255  # of a thread; GRAB, with 357 numbers and loops in its step, was not compiled in ten minutes
 # Elementwise primitives that Pallas does not lower by Triton.
 _UNKNOWN_TO_TRITON = frozenset(
     {"copy", "copy_p", "digamma", "erf", "erfc", "lgamma", "log2", "mulhi", "reduce_precision", "round", "threefry2x32"}
@@ -63,12 +64,12 @@ def choose(
     platform = platform_of(mesh)
     if asked is None and platform == "cpu":
         return Way("loop", "the fastest on a CPU")
-    on_arrays = _on_arrays(lanes, probes, metrics, prng)
+    on_arrays, numbers = _on_arrays(lanes, probes, metrics, prng)
     reason = "as asked for"
     if asked != "entries":
         reason = on_arrays
         if asked is None or platform == "gpu":  # on others, a kernel that is asked for is interpreted
-            reason = _of_device(mesh) or reason or _not_in_triton(lanes, metrics, prng)
+            reason = _of_device(mesh) or reason or _not_in_triton(lanes, numbers, metrics, prng)
         if not reason:
             return Way("kernel")
         if asked == "kernel":
@@ -101,28 +102,36 @@ def _too_many(lanes: Lanes, platform: str) -> str:
     return ""
 
 
-def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], prng: str) -> str:
-    """Why a step of these lanes needs whole arrays; empty if it can be taken apart."""
+def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], prng: str) -> tuple[str, int]:
+    """Why a step of these lanes needs whole arrays; empty if it can be taken apart, into how many numbers."""
     if probes:
-        return "probes see whole arrays"
+        return "probes see whole arrays", 0
     if any(leaf.dtype.itemsize != 4 and leaf.dtype != bool for leaf in jax.tree.leaves(lanes)):
-        return "only numbers of 32 bits and booleans are taken apart"
+        return "only numbers of 32 bits and booleans are taken apart", 0
     from jaxrank.engine.entry_loop import kept_in_memory
     from jaxrank.engine.entrywise import NotEntrywiseError, num_operations
 
     if (operations := num_operations(_step(lanes, metrics, prng))) > _MOST_OPERATIONS:
-        return f"entry by entry, a step has about {operations:,} operations, and at most {_MOST_OPERATIONS:,} are taken"
+        reason = (
+            f"entry by entry, a step has about {operations:,} operations, and at most {_MOST_OPERATIONS:,} are taken"
+        )
+        return reason, 0
     try:
-        kept_in_memory(lanes, metrics=metrics, prng=prng)
+        kept = kept_in_memory(lanes, metrics=metrics, prng=prng)
     except NotEntrywiseError as error:
-        return str(error)
+        return str(error), 0
+    sizes = [math.prod(leaf.shape) for leaf in jax.tree.leaves(_one_lane(lanes))]
+    return "", sum(size for size, stays in zip(sizes, kept, strict=True) if not stays)
+
+
+def _not_in_triton(lanes: Lanes, numbers: int, metrics: tuple[str, ...], prng: str) -> str:
+    """Why Triton cannot compile a step of these lanes, of so many numbers each, in minutes; empty if it can."""
+    names = {*primitives(_step(lanes, metrics, prng))}
+    if unknown := sorted(_UNKNOWN_TO_TRITON & names):
+        return f"Pallas' Triton backend has no {unknown[0]!r}"
+    if numbers > _REGISTERS and "while" in names:
+        return f"through loops in a step, a kernel keeps at most {_REGISTERS} numbers of a lane, and here are {numbers}"
     return ""
-
-
-def _not_in_triton(lanes: Lanes, metrics: tuple[str, ...], prng: str) -> str:
-    """Why Triton cannot compile a step of these lanes; empty if it can."""
-    unknown = sorted(_UNKNOWN_TO_TRITON & {*primitives(_step(lanes, metrics, prng))})
-    return f"Pallas' Triton backend has no {unknown[0]!r}" if unknown else ""
 
 
 def _step(lanes: Lanes, metrics: tuple[str, ...], prng: str) -> Any:

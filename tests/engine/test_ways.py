@@ -74,7 +74,7 @@ def test_without_the_triton_backend_a_gpu_runs_a_loop_over_entries(monkeypatch):
 
 def test_what_cannot_be_taken_apart_runs_as_a_loop_over_arrays_and_says_why():
     assert "probes" in chosen(GPU, probes=("seen",)).reason
-    many = click_model("cm", 40, seed=0, num_queries=2)
+    many = click_model("cm", 20, seed=0, num_queries=2)
     assert "numbers" in chosen(GPU, jr.TopRank(), jr.ClickBandit(many, list_size=5)).reason
     # BubbleRank's matrices stay in a kernel's memory, but the loop over entries would have to carry them.
     items = jr.ClickBandit(click_model("cm", 15, seed=0, num_queries=2), list_size=5)
@@ -90,6 +90,12 @@ def test_what_triton_does_not_have_runs_as_a_loop_over_entries():
     assert chosen(GPU, jr.PBMHB()) == ways.Way("entries", "Pallas' Triton backend has no 'erf'")
     rules = importlib.import_module("jax._src.pallas.triton.lowering").triton_lowering_rules  # private: only for tests
     assert {*ELEMENTWISE} - {primitive.name for primitive in rules} <= ways._UNKNOWN_TO_TRITON
+
+
+def test_a_kernel_with_loops_keeps_what_fits_the_registers():
+    items = jr.ClickBandit(click_model("cm", 10, seed=0, num_queries=2), list_size=10)
+    way = chosen(GPU, jr.GRAB(), items)
+    assert way.name == "entries" and "255 numbers" in way.reason
 
 
 def test_a_way_that_cannot_be_taken_is_refused():
