@@ -260,7 +260,10 @@ def _write_papers(docs):
     figures = [[f"`jaxrank reproduce {name}`", _summary(figure)] for name, figure in papers.FIGURES.items()]
 
     def judged(group):
-        rows = [[f"[{stem}]({stem}.md)", *map(str, counts), _first_words(text)] for stem, counts, text in groups[group]]
+        rows = [
+            [f"[{stem}]({stem}.md)", *(str(n) if any(counts) else "–" for n in counts), _first_words(text)]
+            for stem, counts, text in groups[group]
+        ]
         return markdown(["results", *VERDICTS, "how they were made"], rows)
 
     parts = [
@@ -272,7 +275,7 @@ def _write_papers(docs):
         "Worlds that change, unknown examination, late and wrong clicks, off-policy estimators, learning from biased "
         "clicks, neural rankers: what the papers leave out or claim of themselves, measured for all policies alike.",
         judged("ours"),
-        "## Measurements of the simulator itself",
+        "## Measurements",
         markdown(["page", "what it is"], [[f"[{s}]({s}.md)", _title(t)] for s, _, t in groups["measurements"]]),
         "## All figures",
         markdown(["command", "what it draws"], figures),
