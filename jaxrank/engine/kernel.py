@@ -1,10 +1,10 @@
 """A whole call as one Pallas kernel: a block of lanes goes through all steps of the call without leaving the registers.
 
-The XLA loop of ``lanes.py`` launches several kernels a step and moves the lanes' state through memory in each. Here the
-policy's own one-lane code is evaluated entry by entry (``entrywise.py``) inside a kernel: every program of its grid
-loads a block of lanes, runs the intervals, writes what is recorded at their ends, and stores the state. On GPUs, Pallas
-compiles it by Triton; elsewhere it runs in interpret mode, as plain JAX, for tests. ``ways.py`` says which runs are
-kernels.
+The XLA loop of ``array_loop.py`` launches several kernels a step and moves the lanes' state through memory in each.
+Here the policy's own one-lane code is evaluated entry by entry (``entrywise.py``) inside a kernel: every program of its
+grid loads a block of lanes, runs the intervals, writes what is recorded at their ends, and stores the state. On GPUs,
+Pallas compiles it by Triton; elsewhere it runs in interpret mode, as plain JAX, for tests. ``ways.py`` says which runs
+are kernels.
 """
 
 import math

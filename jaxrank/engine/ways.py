@@ -2,7 +2,7 @@
 
 - "kernel" (``kernel.py``): one Pallas kernel a call. A run on a GPU takes it if its lanes are small.
 - "entries" (``entry_loop.py``): an XLA loop, entry by entry. Other runs of small lanes on accelerators take it.
-- "loop" (``lanes.py``): an XLA loop over arrays: CPUs, policies with features, long lists of items, and probes.
+- "loop" (``array_loop.py``): an XLA loop over arrays: CPUs, policies with features, long lists of items, and probes.
 
 Kernels are compiled by Pallas' Triton backend. JAX 0.12 deprecates it, but still has it; where it is missing, runs take
 the next way and say why.
