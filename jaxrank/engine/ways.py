@@ -26,7 +26,7 @@ from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh,
 
 _OLDEST_GPU = 8.0  # the compute capability that Triton needs
 _MOST_OPERATIONS = 40_000  # of a step that is taken apart: beyond, compiling it takes minutes
-_REGISTERS = 255  # of a thread; GRAB, with 357 numbers and loops in its step, was not compiled in ten minutes
+_REGISTERS = 255  # of a thread: with more numbers, compiling a kernel takes minutes (GRAB, TopRank with 15 items)
 # Elementwise primitives that Pallas does not lower by Triton.
 _UNKNOWN_TO_TRITON = frozenset(
     {"copy", "copy_p", "digamma", "erf", "erfc", "lgamma", "log2", "mulhi", "reduce_precision", "round", "threefry2x32"}
@@ -129,8 +129,8 @@ def _not_in_triton(lanes: Lanes, numbers: int, metrics: tuple[str, ...], prng: s
     names = {*primitives(_step(lanes, metrics, prng))}
     if unknown := sorted(_UNKNOWN_TO_TRITON & names):
         return f"Pallas' Triton backend has no {unknown[0]!r}"
-    if numbers > _REGISTERS and "while" in names:
-        return f"through loops in a step, a kernel keeps at most {_REGISTERS} numbers of a lane, and here are {numbers}"
+    if numbers > _REGISTERS:
+        return f"a kernel keeps a lane in the {_REGISTERS} registers of a thread, and here it has {numbers} numbers"
     return ""
 
 
