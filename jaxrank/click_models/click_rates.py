@@ -14,9 +14,9 @@ import optax
 from jaxrank.click_models._one_query import click_model
 from jaxrank.click_models.position_based import IndependentClicks
 from jaxrank.core.checks import probability
-from jaxrank.core.numerics import SHORT, ordered_sum
+from jaxrank.core.numerics import ordered_sum
 from jaxrank.core.pytrees import array
-from jaxrank.core.ranking import is_soft, lookup, top_items
+from jaxrank.core.ranking import lookup, lookup_by_position, top_items
 from jaxrank.core.types import Array
 
 
@@ -104,15 +104,7 @@ class RankDocumentClickRate(_ClickRate):
 
     def _read(self, values: Array, ranking: Array) -> Array:
         """float[K]: values [L, K] of the item at each position."""
-        values = values[:, : ranking.shape[0]]
-        if is_soft(ranking):
-            return jnp.sum(ranking * values.T, axis=1)
-        if values.shape[0] > SHORT:
-            return values[ranking, jnp.arange(ranking.shape[0])]
-        found = jnp.zeros(ranking.shape, values.dtype)
-        for i in range(values.shape[0]):
-            found = jnp.where(ranking == i, values[i], found)
-        return found
+        return lookup_by_position(values[:, : ranking.shape[0]], ranking)
 
     def click_probability(self, ranking: Array) -> Array:
         return self._read(self.attraction[:, None] * self.relative_rate, ranking)

@@ -31,6 +31,18 @@ def lookup(values: Array, index: Array) -> Array:
     return found
 
 
+def lookup_by_position(values: Array, ranking: Array) -> Array:
+    """float[K]: values[ranking[k], k] at every position k, for ``values`` [L, K]; for a soft ranking, their mean."""
+    if is_soft(ranking):
+        return jnp.sum(ranking * values.T, axis=1)
+    if values.shape[0] > SHORT:
+        return values[ranking, jnp.arange(ranking.shape[0])]
+    found = jnp.zeros(ranking.shape, values.dtype)
+    for i in range(values.shape[0]):
+        found = jnp.where(ranking == i, values[i], found)
+    return found
+
+
 def top_items(scores: Array, list_size: int, words: Array | None = None) -> Array:
     """int32[list_size]: the items of the highest scores [L], best first; equal scores in item order.
 
