@@ -75,6 +75,8 @@ def choose(
         if asked == "kernel":
             raise ValueError(f"way must be 'loop' or left out where a kernel cannot be had; got 'kernel', but {reason}")
     obstacle = _too_many(lanes, platform) or on_arrays
+    if asked is None and not obstacle and numbers > _REGISTERS and "while" in primitives(_step(lanes, metrics, prng)):
+        obstacle = f"its steps have loops, and entry by entry they would carry {numbers} numbers"
     if not obstacle:
         return Way("entries", reason)
     if asked == "entries":
