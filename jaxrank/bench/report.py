@@ -114,14 +114,24 @@ _FILLS = ("full", "none", "left", "top", "right")
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draws speed against the first thing that differs between rows; a line for each policy and what else differs."""
+    """Draws speed against the first thing that differs between rows; a line for each policy and what else differs.
+
+    If only the policies differ, there is a point for each.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 5), layout="constrained")
     axes = figure.subplots()
     rows = [{**row, "late": "late" if row["late"] else "first"} for row in rows]
     differing = [name for name in _DIFFERING if len({row[name] for row in rows}) > 1]
-    against, *told_apart = differing or ["num_lanes"]
+    if not differing:
+        speeds = {row["policy"]: row["lane_steps_per_second"] for row in reversed(rows)}  # the first one on top
+        axes.plot(list(speeds.values()), list(speeds), "o", color="black")
+        axes.set(xscale="log", xlabel=f"lane-steps per second, {rows[0]['num_lanes']:,} lanes")
+        axes.grid(alpha=0.3)
+        save_picture(figure, path)
+        return
+    against, *told_apart = differing
     curves: dict[tuple[Any, ...], list[tuple[Any, float]]] = {}
     for row in rows:
         curve = (row["policy"], *(f"{_DIFFERING[name]} {row[name]}" for name in told_apart))

@@ -287,6 +287,18 @@ def plain_ticks(axis: "Axis") -> None:
     axis.set_major_formatter(text)
 
 
+def plain_log_ticks(axis: "Axis") -> None:
+    """The labels of a logarithmic axis as 0.6, and not 6 × 10⁻¹."""
+    from matplotlib.ticker import LogFormatterSciNotation
+
+    class Plain(LogFormatterSciNotation):
+        def __call__(self, x: float, pos: Any = None) -> str:
+            return f"{x:g}" if super().__call__(x, pos) else ""
+
+    axis.set_major_formatter(Plain())
+    axis.set_minor_formatter(Plain(labelOnlyBase=False))
+
+
 def check_picture(name: str, path: str | os.PathLike[str]) -> None:
     """A ValueError unless ``path`` ends as a picture does that can be written."""
     if Path(path).suffix.removeprefix(".") not in FORMATS:

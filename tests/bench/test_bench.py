@@ -22,7 +22,7 @@ from worlds import click_model
 
 import jaxrank as jr
 from jaxrank import bench
-from jaxrank.bench import scalar
+from jaxrank.bench import report, scalar
 from jaxrank.bench.measurement import scalar_worlds
 from jaxrank.command.cli import main
 
@@ -211,3 +211,12 @@ def test_bad_options_are_refused(options, message, capsys, tmp_path):
     assert main(["bench", *options, "--out", str(tmp_path / "out")]) == 2
     assert re.search(message, capsys.readouterr().err)
     assert not (tmp_path / "out").exists()
+
+
+def test_policies_measured_in_one_world_are_points_of_their_own(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(report, "save_picture", lambda figure, path: figures.append(figure))
+    row = {"num_lanes": 10, "num_items": 4, "click_model": "cm", "late": False, "num_devices": 1}
+    rows = [row | {"policy": name, "lane_steps_per_second": speed} for name, speed in (("a", 1e6), ("b", 1e6))]
+    report.draw(rows, tmp_path / "bench.png")
+    assert [label.get_text() for label in figures[0].axes[0].get_yticklabels()] == ["b", "a"], "one above the other"

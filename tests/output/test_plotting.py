@@ -214,3 +214,13 @@ def test_users_and_click_models_with_names_have_a_panel_each(dim, tmp_path, monk
 def test_a_single_curve_is_no_result():
     with pytest.raises(ValueError, match=r"result must be what simulate or compare returned, .*; got a DataArray"):
         jr.plot_curves(xarray.DataArray([1.0, 2.0], dims="step"))
+
+
+def test_labels_of_a_logarithmic_axis_are_plain_numbers():
+    ax = panels(1)[1][0]
+    ax.plot([1, 2], [0.2, 0.7])
+    ax.set_yscale("log")
+    plotting.plain_log_ticks(ax.yaxis)
+    drawn(ax)
+    labels = {label.get_text() for label in ax.yaxis.get_ticklabels(which="both")} - {""}
+    assert {"0.2", "0.3", "0.6"} <= labels and all(float(label) for label in labels)

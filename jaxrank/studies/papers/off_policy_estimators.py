@@ -21,7 +21,7 @@ from jaxrank.core.types import Array, Key
 from jaxrank.learning import off_policy
 from jaxrank.learning.counterfactual import LoggedLists, fitted_places
 from jaxrank.learning.list_distributions import prefix_probabilities
-from jaxrank.output.plotting import Entries, legend_below, panels, plain_ticks, styles
+from jaxrank.output.plotting import Entries, legend_below, panels, plain_log_ticks, styles
 from jaxrank.output.report import Report
 from jaxrank.output.tables import counted, markdown, plus_minus
 from jaxrank.studies.papers.figure import FigureRequest, queries
@@ -163,7 +163,7 @@ def _picture(result: "xarray.Dataset") -> Any:
             line = chosen.sel(click_model=model, estimator=name)
             (entries[name],) = ax.plot(line["sessions"], line, **looks[name] | {"markevery": 1})
         ax.set(xscale="log", yscale="log", title=str(model).upper(), xlabel="Sessions", ylabel="Relative RMSE")
-        plain_ticks(ax.yaxis)
+        plain_log_ticks(ax.yaxis)
     legend_below(figure, entries)
     return figure
 

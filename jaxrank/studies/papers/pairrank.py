@@ -251,6 +251,7 @@ def fig7(request: FigureRequest) -> Report:
     looks = styles(f"step {int(values['step'][m]):,}" for m in marks)
     for m, (label, look) in zip(marks, looks.items(), strict=True):
         sizes = values.sel(user="informational").isel(step=m).values[1:]
+        sizes = np.trim_zeros(sizes, "b")  # ranks that no query has
         axes[0].plot(np.arange(1, len(sizes) + 1), sizes, label=label, **look)
     axes[0].set(xlabel="Rank", ylabel="Size of the block", title="informational")
     looks = styles(USERS)
