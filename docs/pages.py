@@ -160,9 +160,10 @@ def _write_policies(docs, contents):
 def _policy_page(name, cls, world, contents):
     where, steps, _, metric = WORLDS[world]
     report, steps = ("long", LONG_STEPS) if name in LONG else (world, steps)
+    beside = ("static", "toprank" if report == "long" else "random")  # random would flatten a long run's others
     panels = {}
     for title, lines in contents[report].curves[metric].items():
-        chosen = {label: lines[label] for label in dict.fromkeys((name, "static", "random")) if label in lines}
+        chosen = {label: lines[label] for label in dict.fromkeys((name, *beside)) if label in lines}
         if name in chosen:
             panels[_short(title)] = chosen
     text = docs_text("policies", name)
@@ -261,10 +262,10 @@ def _write_papers(docs):
 
     def judged(group):
         rows = [
-            [f"[{stem}]({stem}.md)", *(str(n) if any(counts) else "–" for n in counts), _first_words(text)]
+            [f"[{stem}]({stem}.md)", "\N{NO-BREAK SPACE}/\N{NO-BREAK SPACE}".join(map(str, counts)), _first_words(text)]
             for stem, counts, text in groups[group]
         ]
-        return markdown(["results", *VERDICTS, "how they were made"], rows)
+        return markdown(["results", " / ".join(VERDICTS), "how they were made"], rows)
 
     parts = [
         "# The papers' figures, with verdicts",
