@@ -228,8 +228,9 @@ def _numbers(name: str, texts: Sequence[str]) -> list[float]:
         values = [float(text) for text in texts]
     except ValueError:
         raise ValueError(f"{name} must be numbers; got {','.join(texts)!r:.60}") from None
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite; got {','.join(texts)!r:.60}")
+    if not (np.abs(values) < 1e38).all():  # NaN too; differences of two values must fit float32
+        rule = "between -1e38 and 1e38" if np.isfinite(values).all() else "finite"
+        raise ValueError(f"{name} must be {rule}; got {','.join(texts)!r:.60}")
     return values
 
 

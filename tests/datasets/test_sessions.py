@@ -186,6 +186,7 @@ BAD_LOGS = {  # file, what is replaced by what, the message
     ),
     "a feature row twice": ("features", ("q\t99", "q\t3"), r"features\.tsv:4: document 3 of query q has a row already"),
     "a feature that is no number": ("features", ("1.5", "x"), r"features\.tsv:3: features must be numbers; got 'x,-2'"),
+    "a feature beyond float32": ("features", ("1.5", "1e308"), r"features\.tsv:3: features must be between -1e38 and"),
     "probabilities that do not sum to 1": (
         "lists",
         ("4,3\t0.25", "4,3\t0.5"),
