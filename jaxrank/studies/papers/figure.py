@@ -77,7 +77,10 @@ class FigureRequest:
 
     @property
     def world(self) -> str:
-        return "synthetic queries" if self.data is None else f"real queries ({Path(self.data).name})"
+        if self.data is None:
+            return "synthetic queries"
+        *_, folder, name = Path(self.data).absolute().parts
+        return f"real queries ({f'{folder}/{name}' if name.startswith('Fold') else name})"  # mq2008/Fold1
 
     def size(self, sizes: Mapping[str, Any]) -> Any:
         """That of the scale, with the numbers of queries that were asked for."""
