@@ -40,7 +40,8 @@ class _Parser(argparse.ArgumentParser):
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
+        words = [word if len(word) <= 80 else f"{word[:80]}…" for word in message.split()]
+        self.exit(2, f"{self.prog}: error: {' '.join(words)}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
