@@ -36,12 +36,12 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             flag = next((text.partition("=")[0] for text in unknown if text.startswith("-")), "")
             known = [name for action in self._actions for name in action.option_strings]
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(flag, known)}")
+            shown = [text if len(text) <= 80 else f"{text[:80]}…" for text in unknown]
+            self.error(f"unrecognized arguments: {' '.join(shown)}{did_you_mean(flag, known)}")
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        words = [word if len(word) <= 80 else f"{word[:80]}…" for word in message.split()]
-        self.exit(2, f"{self.prog}: error: {' '.join(words)}\n")
+        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
