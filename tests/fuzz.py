@@ -427,7 +427,22 @@ _VALUES = st.sampled_from(
     + ["bubblerank:doubling=false", "bubblerank:doubling=maybe", "pdgd:ranker=x", "pairrank:window=99999999999"]
     + ["bubblerank:name=x", "cm:kind='click_model'", "mgd:num_candidates=100000000", "bubblerank:delta=[0.1,[]]"]
     + ["2147483647", "100000", "9223372036854775808", "-" * 3_000 + "1", "bubblerank:delta=" + "-" * 3_000, "/dev/zero"]
-    + ["cm", "pbm", "ubm", "letor", "topics", "regret", "ndcg@3", "3", "4", "log", "smoke", "moon", "1.5", "nowhere/at/all"]
+    + [
+        "cm",
+        "pbm",
+        "ubm",
+        "letor",
+        "topics",
+        "regret",
+        "ndcg@3",
+        "3",
+        "4",
+        "log",
+        "smoke",
+        "moon",
+        "1.5",
+        "nowhere/at/all",
+    ]
     + ["params.json", "log.tsv", "run.nc", "sweep.toml", "train.txt", ".", "bubblerank-fig1", "perfect", "--steps"]
 )
 _USUAL = {
