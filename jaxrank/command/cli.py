@@ -28,6 +28,9 @@ _EXIT_CODES = (
 )
 
 
+_LONG = 400  # characters of a word
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that prints errors in one line, and names the option that was probably meant."""
 
@@ -36,12 +39,16 @@ class _Parser(argparse.ArgumentParser):
         if unknown:
             flag = next((text.partition("=")[0] for text in unknown if text.startswith("-")), "")
             known = [name for action in self._actions for name in action.option_strings]
-            shown = [text if len(text) <= 80 else f"{text[:80]}…" for text in unknown]
-            self.error(f"unrecognized arguments: {' '.join(shown)}{did_you_mean(flag, known)}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(flag, known)}")
         return options, unknown
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"{self.prog}: error: {' '.join(message.split())}\n")
+        self.exit(2, f"{self.prog}: error: {_one_line(message)}\n")
+
+
+def _one_line(message: str) -> str:
+    """In one line, without the rest of words that nobody has typed."""
+    return " ".join(word if len(word) <= _LONG else f"{word[:_LONG]}…" for word in message.split())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -61,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 128 + 13  # what a shell says of a program that SIGPIPE has ended
     except (ValueError, OSError) as error:
-        code, complaint = 2, f"error: {' '.join(str(error).split())}"
+        code, complaint = 2, f"error: {_one_line(str(error))}"
     except MemoryError as error:
         code, complaint = 2, f"error: not enough memory: {error or 'ask for less'}"
     except Interrupted as error:

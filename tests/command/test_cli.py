@@ -140,7 +140,7 @@ def test_version_and_module_entry_point():
             "--policy must have one value of an option; got 'bubblerank:delta=[0.1,0.2]': jaxrank sweep takes a grid",
         ),
         (["run", "--polcy", "static"], "run: error: unrecognized arguments: --polcy static; did you mean '--policy'?"),
-        (["run", "-" * 3_000], f"run: error: unrecognized arguments: {'-' * 80}…"),
+        (["run", "-" * 3_000], f"run: error: unrecognized arguments: {'-' * 400}…"),
         (
             ["run", "--policy", "bubblerank:horizon=5", "--steps", "9"],
             "horizon must be at least --steps = 9; got 5",
