@@ -28,7 +28,7 @@ _EXIT_CODES = (
 )
 
 
-_LONG = 400  # characters of a word
+_LONG = 400  # characters of a word in an error's line
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,7 +47,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _one_line(message: str) -> str:
-    """In one line, without the rest of words that nobody has typed."""
+    """In one line; words of more than ``_LONG`` characters are cut."""
     return " ".join(word if len(word) <= _LONG else f"{word[:_LONG]}…" for word in message.split())
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 RARELY = "jaxrank_rarely"  # the name by which the engine knows a rare branch in the jaxpr of one lane
 _AT_ONCE = 64  # lanes that take a rare branch together, at most on a CPU
-_FEWEST = 8
+_FEWEST = 8  # of them, if there are as many
 _MATRIX = 4096  # an array of at least this many floats a lane is taken for an operand of matrix products
 _SQUARE = 33  # a square matrix of at least this many rows is taken for a table that is read by row
 _ROUNDS = 8  # in which all lanes can take a rare branch; of few lanes on a CPU, in fewer
