@@ -307,6 +307,9 @@ def parser() -> argparse.ArgumentParser:
         "--stop-at", default="click", metavar="WHERE", help="pairrank: users may stop at a click, or at every view"
     )
     reproduce.add_argument(
+        "--only-trade-off", action="store_true", help="cascadehybrid: leave out the panels that change d and K"
+    )
+    reproduce.add_argument(
         "--checkpoint", type=Path, metavar="FOLDER", help="save runs there; the same command again continues them"
     )
     reproduce.add_argument("--out", type=Path, default=Path("results"), metavar="FOLDER", help="where the files go")

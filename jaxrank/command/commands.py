@@ -391,6 +391,7 @@ def report(options: argparse.Namespace) -> None:
 def reproduce(options: argparse.Namespace) -> None:
     names = {name: f"--{name}" for name in ("scale", "data", "out", "seeds", "bound")}
     names |= {"figure": "FIGURE", "stop_at": "--stop-at", "click_models": "--click-model", "num_queries": "--queries"}
+    names["only_trade_off"] = "--only-trade-off"
     with renamed(names):
         request = papers.FigureRequest(
             options.scale,
@@ -404,9 +405,10 @@ def reproduce(options: argparse.Namespace) -> None:
             tuple(options.click_model or ()),
             options.stop_at,
             options.queries,
+            options.only_trade_off,
         )
         for figure in options.figure:
-            choice("figure", figure, papers.FIGURES)
+            papers.check_request(figure, request)
     files = {
         figure: [options.out / f"{figure}.{kind}" for kind in ("nc", "md", "html", *FORMATS)]
         for figure in options.figure

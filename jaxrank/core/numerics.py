@@ -75,9 +75,10 @@ _HALLEY_STEPS = {4: 2, 8: 3}  # by bytes of a float: enough to converge from the
 def kl_upper(p: Array, level: Array) -> Array:
     """max{q ≥ p : KL(p ‖ q) ≤ level}, elementwise.
 
-    Halley's method starts from the lower one of two points above the root. One is the root of d²/(2q(1−p)) = level with d = q − p: KL is at least that, since its second
-    derivative along the way from p is at least 1/(q(1−p)), and hardly more for small d, as after many observations. The
-    other is the root of −H(p) − (1−p)·log(1−q) = level. KL exceeds that function by −p·log q, small for q near 1.
+    Halley's method starts from the lower one of two points above the root. One is the root of d²/(2q(1−p)) = level with
+    d = q − p: KL is at least that, since its second derivative along the way from p is at least 1/(q(1−p)), and hardly
+    more for small d, as after many observations. The other is the root of −H(p) − (1−p)·log(1−q) = level. KL exceeds
+    that function by −p·log q, small for q near 1.
     """
     entropy = -(_x_log_x(p) + _x_log_x(1 - p))
     near_one = 1 - jnp.exp(-(level + entropy) / jnp.maximum(1 - p, 1e-7))

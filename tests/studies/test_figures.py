@@ -115,6 +115,29 @@ def test_the_number_of_queries_is_refused_where_the_data_have_theirs(tmp_path, c
     assert "--queries must be left out: pairrank-fig3 takes all queries of its data; got 3" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "option", "got"),
+    [
+        ("bubblerank-fig1", ["--stop-at", "view"], "'view'"),
+        ("cascadehybrid-fig1", ["--click-model", "cm"], "('cm',)"),
+        ("pairrank-fig3", ["--only-trade-off"], "True"),
+    ],
+)
+def test_options_that_a_figure_has_no_use_for_are_refused_before_any_run(name, option, got, tmp_path, capsys):
+    assert main(["reproduce", "bubblerank-fig3", name, *option, "--out", str(tmp_path / "new")]) == 2
+    assert f"{option[0]} must be left out: bubblerank-fig3 has no use for it; got {got}" in capsys.readouterr().err
+    assert main(["reproduce", name, *option, "--out", str(tmp_path / "new")]) == 2
+    assert f"{option[0]} must be left out: {name} has no use for it; got {got}" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_panels_of_d_and_k_can_be_left_out(tmp_path):
+    request = FigureRequest(out=tmp_path, progress=False, only_trade_off=True)
+    report = reproduce("cascadehybrid-fig1", request)
+    assert "regret_by_num_topics" not in report.result and "| K |" not in report.table and "d is 20" in report.table
+    assert "--only-trade-off" in (tmp_path / "cascadehybrid-fig1.md").read_text()
+
+
 @pytest.mark.parametrize("name", ["bubblerank-fig2", "pairrank-fig3"])
 def test_a_bound_is_refused_where_there_is_none(name, tmp_path, capsys):
     assert main(["reproduce", name, "--bound", "--out", str(tmp_path)]) == 2

@@ -52,10 +52,15 @@ BOUNDED = (  # the figures that a theorem's bound can be drawn into
 
 
 OWN_QUERIES = ("pairrank", "neural", "off-policy", "unbiased")  # figures whose queries are those of their data
+_TAKEN_BY = {  # options that only the figures whose names begin so take, beside those of all figures
+    "stop_at": ("pairrank-fig", "pairrank-tuning", "neural"),
+    "click_models": ("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4", "batchrank-fig2"),
+    "only_trade_off": ("cascadehybrid",),
+}
 
 
-def reproduce(name: str, request: FigureRequest) -> Report:
-    """Runs a figure and writes its results file, picture and table."""
+def check_request(name: str, request: FigureRequest) -> None:
+    """Refuses an unknown figure, and options that the figure has no use for."""
     choice("figure", name, FIGURES)
     if request.bound and name not in BOUNDED:
         raise ValueError(
@@ -64,6 +69,15 @@ def reproduce(name: str, request: FigureRequest) -> Report:
     if request.num_queries is not None and name.startswith(OWN_QUERIES):
         asked = request.num_queries
         raise ValueError(f"num_queries must be left out: {name} takes all queries of its data; got {asked}")
+    for option, figures in _TAKEN_BY.items():
+        asked = getattr(request, option)
+        if asked != getattr(FigureRequest, option) and not name.startswith(figures):
+            raise ValueError(f"{option} must be left out: {name} has no use for it; got {asked!r}")
+
+
+def reproduce(name: str, request: FigureRequest) -> Report:
+    """Runs a figure and writes its results file, picture and table."""
+    check_request(name, request)
     with renamed({"path": "data"}):
         report = FIGURES[name](request)
     with renamed({"path": "out"}):
@@ -71,4 +85,4 @@ def reproduce(name: str, request: FigureRequest) -> Report:
     return report
 
 
-__all__ = ["BOUNDED", "FIGURES", "FigureRequest", "Report", "reproduce"]
+__all__ = ["BOUNDED", "FIGURES", "FigureRequest", "Report", "check_request", "reproduce"]

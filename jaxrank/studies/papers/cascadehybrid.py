@@ -45,6 +45,7 @@ BEST = {
     "yahoo": {0.0: "CascadeLSB", 0.9: "CascadeLinUCB", 1.0: "CascadeLinUCB"},
 }
 _METRICS = ("regret", "coverage", "similarity")
+_LABELS = {"trade_off": "λ", "num_topics": "d", "list_size": "K"}
 
 
 class _Size(NamedTuple):
@@ -110,36 +111,39 @@ def _figure(
     else:
         ratings = load(request.data, size.num_raters, size.num_items)
 
-    def world(num_topics: int = 20, list_size: int = 10) -> TopicBandit:
-        d = min(num_topics, ratings.topics.shape[1])
+    most = min(20, ratings.topics.shape[1])  # d, of the genres that there are: 18 in MovieLens 1M
+
+    def world(num_topics: int = most, list_size: int = 10) -> TopicBandit:
         options: dict[str, Any] = {"num_users": size.num_queries, "normalize_relevance": normalize_relevance}
-        return topic_bandit(ratings, num_topics=d, list_size=list_size, **options)
+        return topic_bandit(ratings, num_topics=num_topics, list_size=list_size, **options)
+
+    def other(name: str, **changed: int) -> xarray.Dataset:
+        return _run(f"{figure}/{name}", request, size, world(**changed))
 
     result = _by_trade_off(figure, request, size, world())
-    by_topics = {d: _run(f"{figure}/d-{d}", request, size, world(num_topics=d)) for d in size.values if d != 20}
-    by_positions = {k: _run(f"{figure}/k-{k}", request, size, world(list_size=k)) for k in size.values if k != 10}
     middle = result.sel(trade_off=0.5)
-    all_runs = [result, *by_topics.values(), *by_positions.values()]
-    result.attrs["wall_time_seconds"] = sum(one.attrs["wall_time_seconds"] for one in all_runs)
-    rows: dict[str, dict[Any, xarray.Dataset]] = {
-        "trade_off": {float(v): result.sel(trade_off=v) for v in TRADE_OFFS},
-        "num_topics": dict(sorted((by_topics | {20: middle}).items())),
-        "list_size": dict(sorted((by_positions | {10: middle}).items())),
-    }
-    for name in ("num_topics", "list_size"):
-        result[f"regret_by_{name}"], result[f"error_by_{name}"] = _along(name, rows[name])
+    rows: dict[str, dict[Any, xarray.Dataset]] = {"trade_off": {float(v): result.sel(trade_off=v) for v in TRADE_OFFS}}
+    if not request.only_trade_off:
+        by_topics = {d: other(f"d-{d}", num_topics=d) for d in size.values if d < most}
+        by_positions = {k: other(f"k-{k}", list_size=k) for k in size.values if k != 10}
+        rows["num_topics"] = dict(sorted((by_topics | {most: middle}).items()))
+        rows["list_size"] = dict(sorted((by_positions | {10: middle}).items()))
+        others = [*by_topics.values(), *by_positions.values()]
+        result.attrs["wall_time_seconds"] += sum(one.attrs["wall_time_seconds"] for one in others)
+        for name in ("num_topics", "list_size"):
+            result[f"regret_by_{name}"], result[f"error_by_{name}"] = _along(name, rows[name])
     result.attrs |= {"data": request.world, "scale": request.scale}
     note = (
         f"{len(ratings.users)} users, {len(ratings.items)} items, {ratings.attractive.mean():.1%} of pairs attractive; "
-        f"{middle.sizes['user']} users of the test half × {middle.sizes['seed']} × {size.num_steps:,} steps. β* is "
-        f"{'scaled to length 1' if normalize_relevance else 'as least squares gives it'}. "
+        f"{middle.sizes['user']} users of the test half × {middle.sizes['seed']} × {size.num_steps:,} steps. "
+        f"d is {most}, β* is {'scaled to length 1' if normalize_relevance else 'as least squares gives it'}. "
         "± is the standard error over users, of means over seeds."
     )
     tables = [_table(rows[name], name) for name in rows]
     if published and size.num_steps != 50_000:
         tables.insert(0, f"Published values are for 50,000 steps, and here there are {size.num_steps:,}.")
     tables += [_scaled(world(), middle), _diversity(middle), _verdicts(rows, best, published)]
-    return Report(result, _draw(request, rows), "\n\n".join([note, *tables]))
+    return Report(result, _draw(request, most, rows), "\n\n".join([note, *tables]))
 
 
 def _by_trade_off(figure: str, request: FigureRequest, size: _Size, environment: TopicBandit) -> "xarray.Dataset":
@@ -172,14 +176,13 @@ def _along(name: str, runs: dict[Any, "xarray.Dataset"]) -> tuple["xarray.DataAr
 
 
 def _table(runs: dict[Any, "xarray.Dataset"], name: str) -> str:
-    label = {"trade_off": "λ", "num_topics": "d", "list_size": "K"}[name]
     rows = []
     for value, of_value in runs.items():
         last = of_value["regret"].isel(step=-1)
         cells = [plus_minus(*mean_and_error(last.sel(policy=policy)), 1) for policy in last["policy"].values]
         rows.append([f"{value:g}", *cells])
     policies = [str(p) for p in next(iter(runs.values()))["policy"].values]
-    return markdown([label, *policies], rows)
+    return markdown([_LABELS[name], *policies], rows)
 
 
 def _verdicts(
@@ -188,13 +191,13 @@ def _verdicts(
     """Whether CascadeHybrid has the lowest regret where the paper says so, and is beaten by whom it says elsewhere."""
     lines = [f"{HOW} Regret at the end:", ""]
     wins = []
-    for name, label in (("trade_off", "λ"), ("num_topics", "d"), ("list_size", "K")):
-        for value, of_value in rows[name].items():
+    for name, of_name in rows.items():
+        for value, of_value in of_name.items():
             regret = of_value["regret"].isel(step=-1)
             first = best.get(value, "CascadeHybrid") if name == "trade_off" else "CascadeHybrid"
             others = [str(p) for p in regret["policy"].values if p != "CascadeHybrid"]
             against = others if first == "CascadeHybrid" else ["CascadeHybrid"]
-            lines += [verdict(f"{label} = {value:g}", first, "below", p, regret, 1) for p in against if first]
+            lines += [verdict(f"{_LABELS[name]} = {value:g}", first, "below", p, regret, 1) for p in against if first]
             hybrid = regret.sel(policy="CascadeHybrid")
             if name == "trade_off" and all(difference(hybrid, regret.sel(policy=p))[2] < 0 for p in others):
                 wins.append(f"{value:g}")
@@ -250,24 +253,23 @@ def _diversity(of_middle: "xarray.Dataset") -> str:
     return markdown(["λ = 0.5, per step", "topic coverage", "intra-list similarity"], rows)
 
 
-def _draw(request: FigureRequest, rows: dict[str, dict[Any, "xarray.Dataset"]]) -> "Figure":
-    """A row for each of λ, d and K: regret over time for up to three values, and at the end for all."""
+def _draw(request: FigureRequest, num_topics: int, rows: dict[str, dict[Any, "xarray.Dataset"]]) -> "Figure":
+    """A row for each of λ, d and K that was run: regret over time for up to three values, and at the end for all."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(16, 9.6), layout="constrained")
+    figure = Figure(figsize=(16, 3.2 * len(rows)), layout="constrained")
     entries: Entries = {}
-    for row, (name, label) in enumerate((("trade_off", "λ"), ("num_topics", "d"), ("list_size", "K"))):
-        runs = rows[name]
-        values = list(runs)
+    for row, (name, runs) in enumerate(rows.items()):
+        values, label = list(runs), _LABELS[name]
         shown = [0.1, 0.5, 0.9] if name == "trade_off" else values[:3]
         for column, value in enumerate(shown):
-            ax = figure.add_subplot(3, 4, 4 * row + column + 1)
+            ax = figure.add_subplot(len(rows), 4, 4 * row + column + 1)
             entries |= draw_curves(ax, runs[value], "regret", title=f"{label} = {value:g}")
             if request.bound:
                 steps, k = runs[value]["step"].values, value if name == "list_size" else 10
-                d = value if name == "num_topics" else 20
+                d = value if name == "num_topics" else num_topics
                 entries |= draw_bound(ax, steps, cascadehybrid_bound(d + 10, k, steps), "Theorem 1 (η-scaled)")
-        last = figure.add_subplot(3, 4, 4 * row + len(shown) + 1)
+        last = figure.add_subplot(len(rows), 4, 4 * row + len(shown) + 1)
         policies = [str(policy) for policy in runs[values[0]]["policy"].values]
         for policy, look in styles(policies).items():
             ends = [mean_and_error(runs[v]["regret"].sel(policy=policy).isel(step=-1)) for v in values]
