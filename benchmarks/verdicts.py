@@ -31,8 +31,8 @@ def collect(folder: Path) -> str:
             text = page.read_text()
             found = [match for match in map(VERDICT.fullmatch, text.splitlines()) if match]
             counts = [sum(match[1] == word for match in found) for word in WORDS]
-            rows.append(f"| [{page.stem}]({page.name}) | {' | '.join(map(str, counts))} |")
             if found:
+                rows.append(f"| [{page.stem}]({page.name}) | {' | '.join(map(str, counts))} |")
                 command = next((line for line in text.splitlines() if line.startswith("`jaxrank")), "")
                 lists.append(f"### {page.stem}\n\n{command}\n\n" + "\n".join(match[0] for match in found))
     table = "\n".join([f"| page | {' | '.join(WORDS)} |", "|---|---:|---:|---:|", *rows])
