@@ -22,10 +22,10 @@ TEXT = """# PairRank's defaults
 `python benchmarks/pairrank_default.py {folders}`, after
 `jaxrank reproduce pairrank-tuning --scale paper --data …` for each of these datasets.
 
-{policy} settings of PairRank_C, {user} users, {seed} seeds, {steps:,} steps. A score is the mean of NDCG@10 on validation
-queries at the end and of cumulative NDCG@10 online, each divided by that of the dataset's best setting. Validation
-queries are those of the data or, where there is no such split, a fifth of the training queries. Intervals are 95 %, by
-Student's t over the users of all datasets, of means over seeds. The default is {default}.
+{policy} settings of PairRank_C, {user} users, {seed} seeds, {steps:,} steps. A score is the mean of NDCG@10 on
+validation queries at the end and of cumulative NDCG@10 online, each divided by that of the dataset's best setting.
+Validation queries are those of the data or, where there is no such split, a fifth of the training queries. Intervals
+are 95 %, by Student's t over the users of all datasets, of means over seeds. The default is {default}.
 
 {table}
 """

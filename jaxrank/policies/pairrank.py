@@ -14,8 +14,8 @@ Where the paper leaves a choice:
   neighbouring positions (1, 2), (3, 4), … of which exactly one was clicked; padding forms no pairs.
 - α is a constant by default. Lemma 1's α_t has the factor k_μ/c_μ, which for features in [0, 1]^d is of the order of
   exp(√d): with it no pair ever becomes certain in practice.
-- The defaults are eq. 1's sum of losses, λ = 10 and α = 0.1. Of 30 settings of loss, λ and α, scored on validation queries
-  of three datasets, none is above them by an interval without 0 (benchmarks/results/pairrank-default.md).
+- The defaults are eq. 1's sum of losses, λ = 10 and α = 0.1. Of 30 settings of loss, λ and α, scored on validation
+  queries of three datasets, none is above them by an interval without 0 (benchmarks/results/pairrank-default.md).
 - θ̂ is the minimiser of eq. 1 over all pairs so far, up to the approximations that ``_pairwise_estimate`` explains.
 
 The released code (yilingjia/PairRank) differs from print; ``PairRank.released()`` is what it does by default:
