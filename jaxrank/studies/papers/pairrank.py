@@ -109,11 +109,13 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     probes: dict[str, Any] = {"ndcg@10": ideal, "cosine": Cosine(best)}
     if zoom:
         probes = {"blocks": BlockSizes(num_queries=8, top=queries.train.max_documents)}
-    name = f"pairrank-{'fig6' if zoom else 'fig3'}-{request.stop_at}"
+    first, name = (f"pairrank-{figure}-{request.stop_at}" for figure in ("fig3", "fig6" if zoom else "fig3"))
     policies = {label: POLICIES[label]() for label in POLICIES if label.startswith("PairRank_C") or not zoom}
     grids = two_of_each(TUNED) if request.scale == "smoke" else TUNED
-    policies, chosen = tuned(queries, request, name, policies, grids, size.num_steps // 4, tries, num_folds)
-    if not zoom:  # both PairRanks have the same hyper-parameters
+    policies, chosen = tuned(queries, request, first, policies, grids, size.num_steps // 4, tries, num_folds)
+    if zoom:  # hyper-parameters with which blocks are as small as published
+        policies["PairRank_C (λ = 0.1, α = 0.01)"] = PairRank(regularization=0.1, alpha=0.01)
+    else:  # both PairRanks have the same hyper-parameters
         policies["PairRank_R"] = dataclasses.replace(cast(Any, policies["PairRank_C"]), exploration="random")
     result = run(
         request,
