@@ -18,6 +18,7 @@ from jaxrank.core import random
 from jaxrank.core.types import Array
 from jaxrank.engine.entries import MOST_ENTRIES, Entries, KeptEntries, TouchedError, Write, is_entries, unstacked
 from jaxrank.engine.entrywise import NotEntrywiseError, entry_by_entry
+from jaxrank.engine.jaxprs import most_at_once
 from jaxrank.engine.lanes import Lanes, lane_axes, may_settle, one_step
 
 _LARGE = 32  # entries of an array that is kept in memory if only rare branches change it
@@ -161,6 +162,28 @@ def kept_in_memory(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> list
         # would leave branches out.
         jax.eval_shape(lambda t: step(t), jax.ShapeDtypeStruct((), jnp.int32))
     return kept
+
+
+def numbers_at_once(lanes: Lanes, *, metrics: tuple[str, ...], prng: str) -> int:
+    """The most numbers of a lane that wait at any time in a step, in the order of its code."""
+    leaves, structure = jax.tree.flatten(lanes)
+    axes = lane_axes(lanes)
+    shapes = [leaf.shape if axis is None else leaf.shape[1:] for leaf, axis in zip(leaves, axes, strict=True)]
+    kept = kept_in_memory(lanes, metrics=metrics, prng=prng)
+
+    def step(t: Array, numbers: list[Any]) -> Any:
+        entries = []
+        for shape, leaf, stays, flat in zip(shapes, leaves, kept, numbers, strict=True):
+            plain = Entries(shape, leaf.dtype, flat * math.prod(shape) if stays else flat)
+            entries.append(KeptEntries(shape, leaf.dtype, _Imagined(plain)) if stays else plain)
+        lane = jax.tree.unflatten(structure, entries)
+        return vectors(entry_by_entry(partial(advance_lane, metrics, prng), _FEW)(lane, t), _FEW)
+
+    numbers = [
+        [jax.ShapeDtypeStruct((_FEW,), leaf.dtype)] * (1 if stays else math.prod(shape))
+        for shape, leaf, stays in zip(shapes, leaves, kept, strict=True)
+    ]
+    return most_at_once(jax.make_jaxpr(step)(jax.ShapeDtypeStruct((), jnp.int32), numbers))
 
 
 class _Imagined:

@@ -1,5 +1,6 @@
 """What the evaluations of jaxprs share: how JAX writes calls, loops and equations, and the order of the latter."""
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,6 +55,20 @@ def scan_sizes(eqn: Any) -> tuple[int, int]:
 
     num_carry = len(eqn.outvars) - sequences(eqn.outvars, body.outvars)
     return len(eqn.invars) - num_carry - sequences(eqn.invars, body.invars), num_carry
+
+
+def most_at_once(closed: Any) -> int:
+    """The most values that wait at any time to be used, in the order in which a jaxpr is written."""
+    jaxpr = opened(closed)
+    steps = [*(eqn.invars for eqn in jaxpr.eqns), jaxpr.outvars]
+    last = {var: i for i, used in enumerate(steps) for var in used if not isinstance(var, Literal)}
+    ending = Counter(last.values())
+    waiting = most = sum(var in last for var in (*jaxpr.constvars, *jaxpr.invars))
+    for i, eqn in enumerate(jaxpr.eqns):
+        waiting += sum(var in last for var in eqn.outvars)
+        most = max(most, waiting)
+        waiting -= ending[i]
+    return most
 
 
 def by_demand(closed: Any) -> Any:

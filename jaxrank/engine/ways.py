@@ -26,7 +26,11 @@ from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh,
 
 _OLDEST_GPU = 8.0  # the compute capability that Triton needs
 _MOST_OPERATIONS = 40_000  # of a step that is taken apart: beyond, compiling it takes minutes
-_REGISTERS = 255  # of a thread: with more numbers, compiling a kernel takes minutes (GRAB, TopRank with 15 items)
+_REGISTERS = 255  # of a thread
+# Operations of a step that is a kernel, without and with arrays that stay in memory: beyond, compiling it takes more
+# than two minutes, for Triton goes through pairs of operations anew for every load and store.
+_MOST_IN_KERNEL, _MOST_WITH_MEMORY = 24_000, 16_000
+_MOST_AT_ONCE = 720  # numbers that wait in a step: beyond, NVIDIA's assembler spills kilobytes (TopRank with 12 items)
 # Elementwise primitives that Pallas does not lower by Triton.
 _UNKNOWN_TO_TRITON = frozenset(
     {"copy", "copy_p", "digamma", "erf", "erfc", "lgamma", "log2", "mulhi", "reduce_precision", "round", "threefry2x32"}
@@ -127,12 +131,20 @@ def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], p
 
 
 def _not_in_triton(lanes: Lanes, numbers: int, metrics: tuple[str, ...], prng: str) -> str:
-    """Why Triton cannot compile a step of these lanes, of so many numbers each, in minutes; empty if it can."""
-    names = {*primitives(_step(lanes, metrics, prng))}
-    if unknown := sorted(_UNKNOWN_TO_TRITON & names):
+    """Why Triton cannot make a good kernel of these lanes, of so many numbers each, in minutes; empty if it can."""
+    from jaxrank.engine.entry_loop import numbers_at_once
+    from jaxrank.engine.entrywise import num_operations
+
+    step = _step(lanes, metrics, prng)
+    if unknown := sorted(_UNKNOWN_TO_TRITON & {*primitives(step)}):
         return f"Pallas' Triton backend has no {unknown[0]!r}"
     if numbers > _REGISTERS:
         return f"a kernel keeps a lane in the {_REGISTERS} registers of a thread, and here it has {numbers} numbers"
+    most = _MOST_WITH_MEMORY if num_entries(lanes) > numbers else _MOST_IN_KERNEL
+    if (operations := num_operations(step)) > most:
+        return f"a kernel's step would have about {operations:,} operations, and at most {most:,} are compiled"
+    if (at_once := numbers_at_once(lanes, metrics=metrics, prng=prng)) > _MOST_AT_ONCE:
+        return f"in a kernel's step {at_once} numbers of a lane would wait at once, and at most {_MOST_AT_ONCE} may"
     return ""
 
 

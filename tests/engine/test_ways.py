@@ -101,6 +101,16 @@ def test_a_kernel_keeps_what_fits_the_registers():
     assert way.name == "loop" and "its steps have loops" in way.reason
 
 
+def test_a_kernel_is_not_too_long_to_compile_and_has_few_numbers_that_wait():
+    def way_of(policy, num_items):
+        items = jr.ClickBandit(click_model("cm", num_items, seed=0, num_queries=2), list_size=10)
+        return chosen(GPU, policy, items)
+
+    assert way_of(jr.BubbleRank(), 20).name == way_of(jr.TopRank(), 11).name == "kernel"
+    assert "operations" in way_of(jr.BubbleRank(), 30).reason and way_of(jr.BubbleRank(), 30).name == "entries"
+    assert "would wait at once" in way_of(jr.TopRank(), 12).reason and way_of(jr.TopRank(), 12).name == "entries"
+
+
 def test_a_way_that_cannot_be_taken_is_refused():
     with pytest.raises(ValueError, match="way must be 'loop' where lanes cannot be taken apart; got 'entries'"):
         chosen(GPU, jr.CascadeLinUCB(), topic_bandit(num_items=30, num_users=2), asked="entries")
