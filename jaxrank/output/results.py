@@ -143,7 +143,12 @@ def error_over_seeds(curve: "xarray.DataArray") -> "xarray.DataArray":
 
 def describe_error(curve: "xarray.DataArray") -> str:
     """What the error of ``mean_and_error`` is, in two lines for a legend."""
-    each = counted(curve.sizes.get("seed", 1), "seed")
+    most = fewest = curve.sizes.get("seed", 1)
+    if "seed" in curve.dims:  # a policy with fewer seeds than others has NaN for the missing ones
+        others = [dim for dim in curve.dims if dim not in ("policy", "seed")]
+        numbers = curve.notnull().any(others).sum("seed").values
+        most, fewest = int(numbers.max()), int(numbers.min())
+    each = counted(most, "seed") if fewest == most else f"{fewest} to {most} seeds"
     if dims := _instance_dims(curve):
         instances = " × ".join(counted(curve.sizes[dim], str(dim)) for dim in dims)
         return f"± standard error\nover {instances} ({each} each)"

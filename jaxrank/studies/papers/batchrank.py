@@ -107,9 +107,11 @@ def fig2(request: FigureRequest) -> Report:
             final = last.sel(click_model=model, policy=policy)
             runs = final.values[np.isfinite(final.values)]
             look = {"color": looks[policy]["color"], "linestyle": looks[policy]["linestyle"]}
-            below.hist(np.maximum(runs, edges[0]), bins=list(edges), histtype="step", linewidth=1.5, **look)
+            shares = np.full(runs.size, 1 / max(runs.size, 1))  # policies may have different numbers of runs
+            at_least = np.maximum(runs, edges[0])
+            below.hist(at_least, bins=list(edges), weights=shares, histtype="step", linewidth=1.5, **look)
             rows.append([model.upper(), policy, _scientific(final), _share(final)])
-        below.set(xscale="log", xlabel="Regret per step in the last 1 %", ylabel="Runs")
+        below.set(xscale="log", xlabel="Regret per step in the last 1 %", ylabel="Fraction of runs")
         here, where = last.sel(click_model=model), model.upper()
         side = "above" if model == "cm" else "below"  # CascadeKL-UCB is for cascades
         claims = [
