@@ -11,9 +11,10 @@ from jax.extend.core import Literal, jaxpr_as_fun
 from worlds import HastyBatchRank, click_model, worst_first
 
 import jaxrank as jr
+from jaxrank.engine import kernel as kernels
 from jaxrank.engine.array_loop import run_arrays
 from jaxrank.engine.entry_loop import kept_in_memory, run_entries
-from jaxrank.engine.jaxprs import by_demand
+from jaxrank.engine.jaxprs import by_demand, most_at_once
 from jaxrank.engine.kernel import run_kernel
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
@@ -157,3 +158,25 @@ def test_every_feature_free_policy_lowers_for_a_gpu(name):
         pytest.skip(f"JAX {jax.__version__} lowers by Triton only where there is a GPU: {error}")
     assert text.count("__gpu$xla.gpu.triton") == 1
     assert "callback" not in text
+
+
+def test_a_lane_is_loaded_in_few_tiles_of_powers_of_two():
+    assert {n: kernels._tiles(n) for n in (0, 16, 17, 64, 65, 100, 255)} == {
+        **{0: [16], 16: [16], 17: [32], 64: [64], 65: [64, 16], 100: [64, 64]},
+        255: [64] * 4,
+    }
+
+
+def test_what_waits_at_once_is_counted_in_the_order_of_the_code():
+    def late(x):
+        parts = [x * i for i in range(5)]  # all five wait, beside x or the first sum
+        return sum(parts[1:], parts[0])
+
+    def early(x):
+        total = x * 0
+        for i in range(1, 5):
+            total = total + x * i  # x, the sum, the part and the new sum
+        return total
+
+    assert most_at_once(jax.make_jaxpr(late)(1.0)) == 6
+    assert most_at_once(jax.make_jaxpr(early)(1.0)) == 4
