@@ -163,6 +163,13 @@ def test_the_legend_says_what_the_shade_is(queries, seeds, text):
     assert labels == ["a", "b", *([text] if text else [])]
 
 
+def test_the_legend_says_if_policies_have_different_numbers_of_seeds():
+    result = curves(["a", "b"], queries=4, seeds=3)
+    fewer = result["regret"].where((result["policy"] == "a") | (result["seed"] == 0))
+    ax = jr.plot_curves(result.assign(regret=fewer), ax=panels(1)[1][0])
+    assert ax.get_legend().texts[-1].get_text() == "± standard error\nover 4 queries (1 to 3 seeds each)"
+
+
 def test_a_bound_far_above_the_curves_is_a_note_and_a_near_one_makes_the_axis_logarithmic():
     steps = np.array([1, 10, 100, 1_000])
     for factor, scale, lines in ((10, "log", 3), (1e6, "linear", 2)):
