@@ -172,7 +172,7 @@ class _Words:
 
     A kernel loads and stores them in tiles of many words, which it splits and joins. For every load and store, Triton's
     pass "coalesce" compares all pairs of operations that they are connected with: in tiles of 16 words, a kernel of
-    CascadeUCB1 with 57 items was not compiled in 500 s, and in tiles of 64 words it is in 56 s.
+    TopRank with 13 items was not compiled in 500 s, and in tiles of 64 words it is in 22 s.
     """
 
     def __init__(self, leaves: Sequence[Any], block: int) -> None:
