@@ -1,6 +1,7 @@
 """Measures of one displayed list against the truth."""
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrank.core.ranking import inversions, lookup
 from jaxrank.core.types import Array
@@ -8,7 +9,8 @@ from jaxrank.core.types import Array
 
 def dcg(gains: Array) -> Array:
     """float[K]: DCG@1, …, DCG@K of gains in list order, Σ gain_k / log₂(k + 1) (BubbleRank, App. B)."""
-    return jnp.cumsum(gains / jnp.log2(jnp.arange(gains.shape[0]) + 2.0))
+    discounts = np.log2(np.arange(2.0, gains.shape[0] + 2))  # constants, which a step need not compute
+    return jnp.cumsum(gains / discounts.astype(jnp.result_type(gains, float)))
 
 
 def ndcg(ranking: Array, gains: Array, where: Array | None = None) -> Array:

@@ -133,6 +133,14 @@ def step_keys(lane: Key, step: Array) -> tuple[Key, Key, Key, Key]:
     return keys_of(step_words(jax.random.key_data(lane), step), prng)
 
 
+def number_below(key: Key, end: int) -> Array:
+    """int32[]: a number from 0 to ``end`` − 1, all of the same probability up to a factor of 1 + end/2³².
+
+    ``jax.random.randint`` splits its key and draws two words, which a step feels.
+    """
+    return (jax.random.bits(key, (), jnp.uint32) % np.uint32(end)).astype(jnp.int32)
+
+
 def coin_flips(key: Key, num: int) -> Array:
     """bool[num]: fair coin flips, 32 from each random word."""
     words = jax.random.bits(key, (math.ceil(num / 32),), jnp.uint32)

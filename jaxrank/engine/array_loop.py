@@ -23,6 +23,7 @@ from jaxrank.engine.lanes import (
     SHARED,
     Lanes,
     Sums,
+    for_each_step,
     lane_axes,
     lane_bytes,
     map_lanes,
@@ -113,6 +114,8 @@ class StepLoop:
         self.for_cpu = ForCpu(self.step, len(jax.tree.leaves((lanes.policy, lanes.environment))))
 
     def steps(self, start: Array, stop: Array, lanes: Lanes, sums: Sums) -> tuple[Lanes, Sums]:
+        if not self.on_cpu:
+            return for_each_step(start, stop, self._on_accelerator, (lanes, sums))
         words, fixed = self._first(lanes, start)
 
         def body(t: Array, progress: Progress) -> Progress:
@@ -162,8 +165,14 @@ class StepLoop:
         read = jax.tree.map(jnp.zeros_like, jax.eval_shape(body, (start, progress, None))[2])
         return jax.lax.while_loop(more, body, (start, progress, read))
 
+    def _on_accelerator(self, t: Array, carry: tuple[Lanes, Sums]) -> tuple[Lanes, Sums]:
+        """A step that draws its own words, so that a GPU draws them and makes the first use of them in one kernel."""
+        lanes, sums = carry
+        state, _, _, measured = over_lanes(unrolled(self.step), lanes, _draw(lanes, t), t, shared=1)
+        return lanes._replace(state=state), self._added(sums, measured)
+
     def _one(self, lane: Lanes, fixed: list[Array], words: Words, t: Array) -> tuple[Any, list[Array]]:
-        return (self.for_cpu(lane, fixed, words, t) if self.on_cpu else unrolled(self.step)(lane, words, t)), []
+        return self.for_cpu(lane, fixed, words, t), []
 
     def _advance(
         self, function: Callable[..., Any], t: Array, progress: Progress, fixed: list[Array]
@@ -173,14 +182,14 @@ class StepLoop:
         lanes = map_lanes(lanes_minor, lanes)  # constant leaves too: only what is carried keeps its layout in the loop
         (state, _, _, measured), rest = over_lanes(function, lanes, fixed, words, t, shared=1)
         lanes = map_lanes(lanes_minor, lanes._replace(state=state))
-        sums = {name: sums[name].add(measured[name]) for name in self.metrics}
-        return (lanes, _draw(lanes, t + 1), sums), rest
+        return (lanes, _draw(lanes, t + 1), self._added(sums, measured)), rest
+
+    def _added(self, sums: Sums, measured: dict[str, Array]) -> Sums:
+        return {name: sums[name].add(measured[name]) for name in self.metrics}
 
     def _first(self, lanes: Lanes, start: Array) -> tuple[Words, list[Array]]:
         """The words of the first step, and what does not change from step to step."""
         words = _draw(lanes, start)
-        if not self.on_cpu:
-            return words, []
         return words, over_lanes(self.for_cpu.fixed, map_lanes(lanes_minor, lanes), words, start, shared=1)
 
 

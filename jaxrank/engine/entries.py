@@ -1,7 +1,8 @@
 """A lane's array taken apart: each of its entries is one value over all lanes.
 
 An entry is a NumPy scalar, which is known while the code is traced; a JAX scalar, the same in all lanes; or a vector
-[lanes]. A typed random key is one entry as well: the tuple of the words of its key data.
+[lanes], which in a kernel may have another shape, as [8, 128]: ``num_lanes`` is then that shape. A typed random key is
+one entry as well: the tuple of the words of its key data.
 """
 
 import math
@@ -19,6 +20,7 @@ from jaxrank.core.types import Array
 # or a place in the cache of its core. ``benchmarks/accelerators.py`` shows what larger lanes compile to.
 MOST_ENTRIES = 400
 Entry = Any  # np.generic, Array [], Array [lanes], or for a key a tuple of such words
+NumLanes = int | tuple[int, ...]
 
 
 @jax.tree_util.register_pytree_node_class
@@ -69,7 +71,7 @@ class Entries:
         """Keys of this type from their key data, as ``jax.random.wrap_key_data``."""
         return Entries(self.shape[:-1], dtype, _by_words(self.flat, math.prod(self.shape[:-1])))
 
-    def vectors(self, num_lanes: int) -> "Entries":
+    def vectors(self, num_lanes: NumLanes) -> "Entries":
         """All entries as vectors over lanes: the form that a loop can carry."""
         return jax.tree.map(lambda entry: spread(entry, num_lanes), self)
 
@@ -147,7 +149,7 @@ class KeptEntries(Entries):
     def flat(self) -> list[Entry]:  # type: ignore[override]
         raise TouchedError(self)
 
-    def vectors(self, num_lanes: int) -> "KeptEntries":
+    def vectors(self, num_lanes: NumLanes) -> "KeptEntries":
         return self
 
     def tree_flatten(self) -> tuple[tuple[()], Any]:
@@ -230,12 +232,13 @@ def is_constant(entry: Entry) -> bool:
 
 
 def is_vector(entry: Entry) -> bool:
-    return not is_constant(entry) and jnp.ndim(entry) == 1
+    return not is_constant(entry) and jnp.ndim(entry) > 0
 
 
-def spread(entry: Entry, num_lanes: int) -> Array:
+def spread(entry: Entry, num_lanes: NumLanes) -> Array:
     """The entry as a vector over lanes."""
-    return entry if is_vector(entry) else lax.full((num_lanes,), entry, entry.dtype)
+    shape = num_lanes if isinstance(num_lanes, tuple) else (num_lanes,)
+    return entry if is_vector(entry) else lax.full(shape, entry, entry.dtype)
 
 
 # Of the constants, NumPy computes what it computes to the same bits as XLA; anything else is left to JAX.
@@ -293,7 +296,7 @@ def fold(primitive: Any, operands: Sequence[np.ndarray], params: dict[str, Any])
     return [np.asarray(x) for x in results] if primitive.multiple_results else np.asarray(results)
 
 
-def bind(primitive: Any, operands: Sequence[Entry], params: dict[str, Any], num_lanes: int) -> Any:
+def bind(primitive: Any, operands: Sequence[Entry], params: dict[str, Any], num_lanes: NumLanes) -> Any:
     """An elementwise primitive of one entry of each operand."""
     if all(is_constant(x) for x in operands):
         results = fold(primitive, [np.asarray(x) for x in operands], params)
@@ -335,9 +338,9 @@ def select(flag: Entry, yes: Entry, no: Entry) -> Entry:
         return no
     if is_constant(flag):
         return yes if flag else no
-    size = next((x.shape[0] for x in (flag, yes, no) if is_vector(x)), None)
-    if size is not None:
-        yes, no = spread(yes, size), spread(no, size)
+    shape = next((x.shape for x in (flag, yes, no) if is_vector(x)), None)
+    if shape is not None:
+        yes, no = spread(yes, shape), spread(no, shape)
     return lax.select_n(flag, no, yes)
 
 

@@ -16,10 +16,19 @@ from jax import lax
 
 from jaxrank.core import random
 from jaxrank.core.types import Array
-from jaxrank.engine.entries import MOST_ENTRIES, Entries, KeptEntries, TouchedError, Write, is_entries, unstacked
+from jaxrank.engine.entries import (
+    MOST_ENTRIES,
+    Entries,
+    KeptEntries,
+    NumLanes,
+    TouchedError,
+    Write,
+    is_entries,
+    unstacked,
+)
 from jaxrank.engine.entrywise import NotEntrywiseError, entry_by_entry
 from jaxrank.engine.jaxprs import most_at_once
-from jaxrank.engine.lanes import Lanes, lane_axes, may_settle, one_step
+from jaxrank.engine.lanes import Lanes, for_each_step, lane_axes, may_settle, one_step
 
 _LARGE = 32  # entries of an array that is kept in memory if only rare branches change it
 _FEW = 128  # lanes to find out which
@@ -54,7 +63,7 @@ def run_entries(
 
     def interval(carry: Any, bounds: Array) -> tuple[Any, Any]:
         start, stop, whole = bounds
-        arrays, state, sums = lax.fori_loop(start, stop, step, carry)
+        arrays, state, sums = for_each_step(start, stop, step, carry)
         totals = {name: sums[name].total.lanes(size) for name in metrics}
         sums, settled = of_entries(end_interval)(lane._replace(state=state, sums=sums), whole)
         return (arrays, state, vectors(sums, size)), (totals, settled.lanes(size))
@@ -117,7 +126,7 @@ def end_interval(lane: Lanes, whole: Array) -> Any:
     return sums, lane.policy.settled(lane.state) & (whole == 1)  # type: ignore[attr-defined]
 
 
-def vectors(tree: Any, num_lanes: int) -> Any:
+def vectors(tree: Any, num_lanes: NumLanes) -> Any:
     """A pytree of entries, all of them vectors."""
     return jax.tree.map(lambda x: x.vectors(num_lanes), tree, is_leaf=is_entries)
 

@@ -34,6 +34,7 @@ from jaxrank.engine.entries import (
     Entries,
     Entry,
     KeptEntries,
+    NumLanes,
     OpenEntries,
     TouchedError,
     fold,
@@ -63,7 +64,7 @@ class NotEntrywiseError(ValueError):
 
 def entry_by_entry(
     function: Callable[..., Any],
-    num_lanes: int,
+    num_lanes: NumLanes,
     *,
     whole_arrays: Counter[str] | None = None,
     in_place: bool = False,
@@ -72,7 +73,7 @@ def entry_by_entry(
 
     Args:
       function: one-lane code: a function of pytrees of arrays that returns one.
-      num_lanes: the length of the vectors.
+      num_lanes: the length of the vectors, or their shape.
       whole_arrays: counts, by primitive, what was evaluated on whole arrays because it cannot be taken apart. Without
         it, that is a NotEntrywiseError.
       in_place: make a rare branch a loop of one round at most instead of a conditional: XLA changes what a loop carries
@@ -104,8 +105,9 @@ def entry_by_entry(
 class _Evaluation:
     """Evaluates jaxprs on entries."""
 
-    def __init__(self, num_lanes: int, whole_arrays: Counter[str] | None, in_place: bool) -> None:
-        self.num_lanes, self.whole_arrays, self.in_place = num_lanes, whole_arrays, in_place
+    def __init__(self, num_lanes: NumLanes, whole_arrays: Counter[str] | None, in_place: bool) -> None:
+        self.num_lanes: Any = num_lanes
+        self.whole_arrays, self.in_place = whole_arrays, in_place
         self.written_out = _WRITTEN_OUT
 
     def of(self, closed: Any, operands: list[Entries], rare: bool = False) -> list[Entries]:

@@ -8,7 +8,7 @@ them. How they are advanced depends on the platform and on their size (``ways.py
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import chex
 import jax
@@ -21,8 +21,11 @@ from jaxrank.core.numerics import CompensatedSum
 from jaxrank.core.pytrees import leaf_axes, strongly_typed, take_instances
 from jaxrank.core.types import Array, Environment, Policy, State, can_settle, is_stationary
 
+T = TypeVar("T")
+
 AXIS = "lanes"  # of the mesh
 PER_LANE, PER_INTERVAL, SHARED = PartitionSpec(AXIS), PartitionSpec(None, AXIS), PartitionSpec()
+CALL_INTERVALS = 64  # intervals that a call has at most
 BY_INTERVAL = (PER_LANE, PER_INTERVAL, PER_INTERVAL, PER_INTERVAL)  # what a call returns
 
 Sums = dict[str, CompensatedSum]  # by metric
@@ -104,6 +107,16 @@ def one_step(
     new_state = policy.update(update_key, state, query, ranking, clicks)
     _require_alike(policy, state, new_state)
     return new_state, ranking, clicks, {name: measured[name] for name in metrics}
+
+
+def for_each_step(start: Array, stop: Array, step: Callable[[Array, T], T], carry: T) -> T:
+    """``lax.fori_loop`` for accelerators, where a condition is a kernel of its own unless the body computes it."""
+
+    def body(progress: tuple[Array, Array, T]) -> tuple[Array, Array, T]:
+        t, _, carry = progress
+        return t + 1, t + 1 < stop, step(t, carry)
+
+    return jax.lax.while_loop(lambda progress: progress[1], body, (start, start < stop, carry))[2]
 
 
 def _require(owner: Any, method: str, value: Any, shape: tuple[int, ...], dtype: Any) -> None:

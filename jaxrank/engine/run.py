@@ -25,6 +25,7 @@ from jax.sharding import Mesh
 
 from jaxrank.engine.array_loop import padded_size
 from jaxrank.engine.lanes import (
+    CALL_INTERVALS,
     Lanes,
     lane_bytes,
     metrics_now,
@@ -40,7 +41,6 @@ _INTERVAL = 1_000  # steps in a float32 sum at most
 _CALL_SECONDS = 1.0  # the target length of a host call: how soon a signal is answered and the progress bar moves
 _CALL_LANE_STEPS = {"cpu": 20_000_000}  # lane-steps that a call has room for, by platform …
 _ON_ACCELERATORS = 2_000_000_000  # … and on any other
-_CALL_INTERVALS = 64  # intervals that a call has at most
 _WORTH_COMPILING = 20_000_000  # lane-steps that must be saved for the loop to be compiled again, for fewer lanes
 
 
@@ -309,7 +309,7 @@ def interval_ends(steps: np.ndarray) -> np.ndarray:
 def intervals_of_a_call(num_lanes: int, ends: np.ndarray, mesh: Mesh) -> int:
     """The number of intervals, of average length, that a call has room for."""
     lane_steps = _CALL_LANE_STEPS.get(platform_of(mesh), _ON_ACCELERATORS)
-    return max(1, min(_CALL_INTERVALS, lane_steps * len(ends) // (int(ends[-1]) * num_lanes)))
+    return max(1, min(CALL_INTERVALS, lane_steps * len(ends) // (int(ends[-1]) * num_lanes)))
 
 
 def _may_leave_at(step: int) -> bool:

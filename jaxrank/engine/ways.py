@@ -1,11 +1,11 @@
 """Three ways through the steps of a call, and which one a run takes.
 
-- "kernel" (``kernel.py``): one Pallas kernel a call. A run on a GPU takes it if its lanes are small.
+- "kernel" (``kernel.py``): one Pallas kernel a call. A run on a GPU or TPU takes it if its lanes are small.
 - "entries" (``entry_loop.py``): an XLA loop, entry by entry. Other runs of small lanes on accelerators take it.
 - "loop" (``array_loop.py``): an XLA loop over arrays: CPUs, policies with features, long lists of items, and probes.
 
-Kernels are compiled by Pallas' Triton backend. JAX 0.12 deprecates it, but still has it; where it is missing, runs take
-the next way and say why.
+Kernels are compiled by Pallas' Triton backend for GPUs, and by its Mosaic backend for TPUs. JAX 0.12 deprecates the
+former, but still has it; where it is missing, runs take the next way and say why.
 """
 
 import math
@@ -22,7 +22,7 @@ from jaxrank.core.types import Array
 from jaxrank.engine.array_loop import run_arrays
 from jaxrank.engine.entries import MOST_ENTRIES
 from jaxrank.engine.jaxprs import primitives
-from jaxrank.engine.lanes import BY_INTERVAL, SHARED, Lanes, lane_axes, on_mesh, platform_of
+from jaxrank.engine.lanes import BY_INTERVAL, CALL_INTERVALS, SHARED, Lanes, lane_axes, on_mesh, platform_of
 
 _OLDEST_GPU = 8.0  # the compute capability that Triton needs
 _MOST_OPERATIONS = 40_000  # of a step that is taken apart: beyond, compiling it takes minutes
@@ -30,11 +30,16 @@ _REGISTERS = 255  # of a thread
 # Operations of a step that is a kernel, without and with arrays that stay in memory: beyond, compiling it takes more
 # than two minutes, for Triton goes through pairs of operations anew for every load and store.
 _MOST_IN_KERNEL, _MOST_WITH_MEMORY = 24_000, 16_000
+_VECTORS = 3_000  # of 4 kB in the 16 MB that Mosaic may use of a TPU core's memory: the rest is for what it spills
 _MOST_AT_ONCE = 720  # numbers that wait in a step: beyond, NVIDIA's assembler spills kilobytes (TopRank with 12 items)
-# Elementwise primitives that Pallas does not lower by Triton.
-_UNKNOWN_TO_TRITON = frozenset(
-    {"copy", "copy_p", "digamma", "erf", "erfc", "lgamma", "log2", "mulhi", "reduce_precision", "round", "threefry2x32"}
-)
+# Elementwise primitives that Pallas does not lower.
+_UNKNOWN = {
+    "gpu": {"copy", "copy_p", "digamma", "erf", "erfc", "lgamma", "log2", "mulhi", "reduce_precision", "round"}
+    | {"threefry2x32"},
+    "tpu": {"acos", "acosh", "asin", "asinh", "atan", "atanh", "cbrt", "copy", "copy_p", "cosh", "digamma", "erfc"}
+    | {"expm1", "lgamma", "log2", "mulhi", "reduce_precision", "sinh", "threefry2x32"},
+}
+_BACKENDS = {"gpu": "Triton", "tpu": "Mosaic"}
 # The parts of a program that XLA puts into CUDA graphs. With loops and conditionals among them, a whole call is one
 # graph, and the host never waits inside of it; by default, XLA copies every loop's condition to the host.
 _GRAPHS = "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,DYNAMIC_SLICE_FUSION,CONDITIONAL,WHILE"
@@ -72,8 +77,8 @@ def choose(
     reason = "as asked for"
     if asked != "entries":
         reason = on_arrays
-        if asked is None or platform == "gpu":  # on others, a kernel that is asked for is interpreted
-            reason = _of_device(mesh) or reason or _not_in_triton(lanes, numbers, metrics, prng)
+        if platform != "cpu":  # where a kernel that is asked for is interpreted
+            reason = _of_device(mesh) or reason or _no_kernel(platform, lanes, numbers, metrics, prng)
         if not reason:
             return Way("kernel")
         if asked == "kernel":
@@ -91,8 +96,10 @@ def choose(
 def _of_device(mesh: Mesh) -> str:
     """Why these devices cannot run kernels; empty if they can."""
     device = mesh.devices.flat[0]
+    if device.platform == "tpu":
+        return ""
     if device.platform != "gpu":
-        return f"kernels are for GPUs, and this is a {device.platform.upper()}"
+        return f"kernels are for GPUs and TPUs, and this is a {device.platform.upper()}"
     if find_spec("jax.experimental.pallas.triton") is None:
         return f"JAX {jax.__version__} has no Triton backend of Pallas"
     capability = getattr(device, "compute_capability", "none")
@@ -130,14 +137,16 @@ def _on_arrays(lanes: Lanes, probes: dict[str, Any], metrics: tuple[str, ...], p
     return "", sum(size for size, stays in zip(sizes, kept, strict=True) if not stays)
 
 
-def _not_in_triton(lanes: Lanes, numbers: int, metrics: tuple[str, ...], prng: str) -> str:
-    """Why Triton cannot make a good kernel of these lanes, of so many numbers each, in minutes; empty if it can."""
+def _no_kernel(platform: str, lanes: Lanes, numbers: int, metrics: tuple[str, ...], prng: str) -> str:
+    """Why no good kernel can be made of these lanes, of so many numbers each, in minutes; empty if it can."""
     from jaxrank.engine.entry_loop import numbers_at_once
     from jaxrank.engine.entrywise import num_operations
 
     step = _step(lanes, metrics, prng)
-    if unknown := sorted(_UNKNOWN_TO_TRITON & {*primitives(step)}):
-        return f"Pallas' Triton backend has no {unknown[0]!r}"
+    if unknown := sorted(_UNKNOWN[platform] & {*primitives(step)}):
+        return f"Pallas' {_BACKENDS[platform]} backend has no {unknown[0]!r}"
+    if platform == "tpu":
+        return _too_many(lanes, platform) or _too_many_vectors(lanes)
     if numbers > _REGISTERS:
         return f"a kernel keeps a lane in the {_REGISTERS} registers of a thread, and here it has {numbers} numbers"
     most = _MOST_WITH_MEMORY if num_entries(lanes) > numbers else _MOST_IN_KERNEL
@@ -145,6 +154,15 @@ def _not_in_triton(lanes: Lanes, numbers: int, metrics: tuple[str, ...], prng: s
         return f"a kernel's step would have about {operations:,} operations, and at most {most:,} are compiled"
     if (at_once := numbers_at_once(lanes, metrics=metrics, prng=prng)) > _MOST_AT_ONCE:
         return f"in a kernel's step {at_once} numbers of a lane would wait at once, and at most {_MOST_AT_ONCE} may"
+    return ""
+
+
+def _too_many_vectors(lanes: Lanes) -> str:
+    """Why the memory of a TPU's core cannot hold a block of these lanes; empty if it can."""
+    recorded = 1 + sum(math.prod(total.total.shape[1:]) for total in lanes.sums.values())
+    vectors = 2 * (2 * num_entries(lanes) + CALL_INTERVALS * recorded)  # of arguments and results, of two blocks
+    if vectors > _VECTORS:
+        return f"a kernel would keep {vectors:,} vectors in the memory of a TPU's core, and {_VECTORS:,} have room"
     return ""
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from jaxrank.core import random
 from jaxrank.core.checks import open_probability
 from jaxrank.core.metrics import dcg, relevance_gain
 from jaxrank.core.pytrees import array, derived, pytree, static
@@ -73,8 +74,7 @@ class QueryStream:
         return {"ideal_dcg": ideal, "num_better": better}
 
     def query(self, key: Key, step: Array) -> Query:
-        index = jax.random.randint(key, (), 0, self.queries.num_queries, jnp.int32)
-        return self.offer(index, step)
+        return self.offer(random.number_below(key, self.queries.num_queries), step)
 
     def offer(self, index: Array, step: Array) -> Query:
         """The dataset's query number ``index``, as a policy sees it."""

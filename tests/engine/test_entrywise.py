@@ -359,7 +359,6 @@ PARAMETERS = {
 MODELS = jr.available("click_model")
 ON_WHOLE_ARRAYS = {
     "pbm_ts": {"scan"},  # the grid of its posterior has 64 cells: a sequence
-    "recurrank": {"custom_linear_solve", "lu"},  # least squares
 }
 
 

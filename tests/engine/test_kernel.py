@@ -11,20 +11,25 @@ from jax.extend.core import Literal, jaxpr_as_fun
 from worlds import HastyBatchRank, click_model, worst_first
 
 import jaxrank as jr
-from jaxrank.engine import kernel as kernels
 from jaxrank.engine.array_loop import run_arrays
 from jaxrank.engine.entry_loop import kept_in_memory, run_entries
+from jaxrank.engine.gpu_kernel import GpuBlocks, tiles
 from jaxrank.engine.jaxprs import by_demand, most_at_once
 from jaxrank.engine.kernel import run_kernel
 from jaxrank.engine.request import Request
 from jaxrank.engine.task import prepare
+from jaxrank.engine.tpu_kernel import TpuBlocks, for_mosaic
 from jaxrank.engine.ways import choose
 
 METRICS = ("regret", "violations")  # a float and an integer
-LANES, BLOCK = 7, 4  # the last block has a lane too many
+LANES = 7
+BLOCKS = {"gpu": GpuBlocks(4), "tpu": TpuBlocks()}  # the last block has a lane too many, and the only one many
 # Two whole intervals, one that is cut short, and an empty one that fills the call up.
 INTERVALS = np.array([[1, 40, 1], [40, 61, 1], [61, 80, 0], [0, 0, 0]], np.int32)
-A100 = SimpleNamespace(devices=np.array([SimpleNamespace(platform="gpu", compute_capability="8.0")]))
+DEVICES = {
+    "gpu": SimpleNamespace(devices=np.array([SimpleNamespace(platform="gpu", compute_capability="8.0")])),
+    "tpu": SimpleNamespace(devices=np.array([SimpleNamespace(platform="tpu")])),
+}
 CHI = [1.0, 0.8, 0.6, 0.4]  # examination probabilities
 # Bounds low enough for exchanges, splits and eliminations within these steps.
 POLICIES = {
@@ -80,10 +85,15 @@ def test_the_kernel_and_the_loop_over_entries_do_what_the_loop_does(name):
         by_entries = jax.jit(partial(run_entries, **options, gathers=gathers))(lanes, INTERVALS)
         assert_alike(by_entries[0][0], expected[0][0])
         assert_alike(by_entries[1:], expected[1:])
-    kernel = jax.jit(partial(run_kernel, **options, block=BLOCK, interpret=True))
+    for platform, blocks in BLOCKS.items():
+        check_kernel(name, task, partial(run_kernel, **options, blocks=blocks, interpret=True), platform, expected)
+
+
+def check_kernel(name, task, kernel, platform, expected):
+    lanes, kernel = task.make_lanes(np.arange(LANES)), jax.jit(kernel)
     got = kernel(lanes, INTERVALS)
     if name == "bubblerank_in_memory":
-        assert sum(kept_in_memory(lanes, **options)) == 2
+        assert sum(kept_in_memory(lanes, metrics=METRICS, prng="jaxrank")) == 2
         assert (np.asarray(got[0][0].beliefs.s_items) != 0).any(), "there were exchanges"
     assert jax.tree.structure(got) == jax.tree.structure(expected)
     assert_alike(got[0][0], expected[0][0])
@@ -130,7 +140,10 @@ def waiting(closed):
 
 # Policies that are no kernels: they have features, operations on whole arrays or unknown to Triton, or large states.
 ON_ARRAYS = {"pbm_ts", "recurrank", "cascade_swucb", "glrt_cascade_ucb", "glrt_cascade_klucb"}
-OTHER_WAYS = {**dict.fromkeys(ON_ARRAYS, "loop"), "pb_mhb": "entries"}
+OTHER_WAYS = {
+    "gpu": {**dict.fromkeys(ON_ARRAYS, "loop"), "pb_mhb": "entries"},
+    "tpu": {**dict.fromkeys(ON_ARRAYS, "loop"), "cascade_ducb": "entries"},
+}
 WITH_FEATURES = {"cascade_lin_ucb", "cascade_lin_ts", "cascade_lsb", "cascade_hybrid"}
 WITH_FEATURES |= {"pairrank", "pdgd", "dbgd", "mgd", "epsilon_greedy", "sgd_ranknet"}
 WITH_FEATURES |= {"neural_pdgd", "p2neurrank", "ol_ranknet", "ol_lambdarank"}
@@ -138,30 +151,66 @@ WITH_FEATURES |= {"neural_pdgd", "p2neurrank", "ol_ranknet", "ol_lambdarank"}
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The Pallas Triton backend is deprecated:DeprecationWarning")  # from JAX 0.12 on
+@pytest.mark.parametrize("platform", DEVICES)
 @pytest.mark.parametrize("name", sorted({*jr.available()} - WITH_FEATURES))
-def test_every_feature_free_policy_lowers_for_a_gpu(name):
-    """By Triton, as one kernel. ``benchmarks/accelerators.py`` shows what the GPU's compiler makes of it."""
+def test_every_feature_free_policy_lowers_for_a_gpu_and_a_tpu(name, platform):
+    """As one kernel. ``benchmarks/accelerators.py`` shows what the device's compiler makes of it."""
     policy = jr.make(name, **({"examination": CHI} if name.startswith("pbm") else {}))
     task = make_task(policy, metrics=("regret",))
     lanes = task.make_lanes(np.arange(LANES))
     options = {"metrics": ("regret",), "prng": "jaxrank"}
-    way = choose(None, lanes, {}, mesh=A100, **options)
-    assert way.name == OTHER_WAYS.get(name, "kernel")
-    if name in OTHER_WAYS:
+    way = choose(None, lanes, {}, mesh=DEVICES[platform], **options)
+    assert way.name == OTHER_WAYS[platform].get(name, "kernel")
+    if name in OTHER_WAYS[platform]:
         return
-    traced = jax.jit(partial(run_kernel, **options)).trace(lanes, INTERVALS)
+    blocks = GpuBlocks() if platform == "gpu" else TpuBlocks()
+    traced = jax.jit(partial(run_kernel, **options, blocks=blocks)).trace(lanes, INTERVALS)
     try:
-        text = traced.lower(lowering_platforms=("cuda",)).as_text()
+        text = traced.lower(lowering_platforms=("cuda" if platform == "gpu" else "tpu",)).as_text()
     except NotImplementedError:
-        raise  # a primitive that Triton does not have
+        raise  # a primitive that Triton or Mosaic does not have
     except RuntimeError as error:
         pytest.skip(f"JAX {jax.__version__} lowers by Triton only where there is a GPU: {error}")
-    assert text.count("__gpu$xla.gpu.triton") == 1
+    assert text.count("__gpu$xla.gpu.triton" if platform == "gpu" else "tpu_custom_call") == 1
     assert "callback" not in text
 
 
+def test_what_mosaic_does_not_compile_is_written_in_another_way():
+    def code(x):
+        def body(i, carry):
+            total, flags, _ = carry
+            chosen = jnp.where(x > i, flags, ~flags)  # of booleans
+            total = jax.lax.cond(i > 1, lambda: total + x * flags, lambda: jnp.full((8, 128), 3.0))
+            return total, chosen, jnp.ones((8, 128), jnp.uint32)  # of equal entries
+
+        first = (jnp.zeros((8, 128)), x > 2, jnp.zeros((8, 128), jnp.uint32))
+        return jax.lax.fori_loop(0, jnp.int32(x[0, 0]) + 4, body, jax.lax.fori_loop(0, 3, body, first))
+
+    x = jnp.arange(1024.0).reshape(8, 128) % 7
+    written = for_mosaic(code, lambda: jnp.zeros((8, 128), jnp.int32))
+    for got, expected in zip(written(x), code(x), strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+    names = [*loops(jax.make_jaxpr(written)(x).jaxpr)]
+    assert names and not any(var.aval.dtype == bool and var.aval.shape for eqn in names for var in eqn.outvars)
+    assert any(
+        var.aval.dtype == bool and var.aval.shape for eqn in loops(jax.make_jaxpr(code)(x).jaxpr) for var in eqn.outvars
+    )
+
+
+def loops(jaxpr):
+    """The loops and conditionals of a jaxpr."""
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name in ("while", "scan", "cond"):
+            yield eqn
+        for parameter in eqn.params.values():
+            for inner in parameter if isinstance(parameter, tuple) else (parameter,):
+                if hasattr(inner, "jaxpr"):
+                    yield from loops(inner.jaxpr)
+
+
 def test_a_lane_is_loaded_in_few_tiles_of_powers_of_two():
-    assert {n: kernels._tiles(n) for n in (0, 16, 17, 64, 65, 100, 255)} == {
+    assert {n: tiles(n) for n in (0, 16, 17, 64, 65, 100, 255)} == {
         **{0: [16], 16: [16], 17: [32], 64: [64], 65: [64, 16], 100: [64, 64]},
         255: [64] * 4,
     }

@@ -54,9 +54,8 @@ def chosen(mesh, policy=None, environment=ENVIRONMENT, asked=None, metrics=("reg
 GPU, TPU, CPU = (fake_mesh(fake_device(*one)) for one in (("gpu", "8.0"), ("tpu",), ("cpu",)))
 
 
-def test_a_small_run_is_a_kernel_on_a_gpu_and_a_loop_over_entries_on_a_tpu():
-    assert chosen(GPU) == ways.Way("kernel")
-    assert chosen(TPU) == ways.Way("entries", "kernels are for GPUs, and this is a TPU")
+def test_a_small_run_is_a_kernel_on_a_gpu_and_on_a_tpu():
+    assert chosen(GPU) == chosen(TPU) == ways.Way("kernel")
     assert chosen(CPU) == ways.Way("loop", "the fastest on a CPU")
 
 
@@ -86,10 +85,14 @@ def test_what_cannot_be_taken_apart_runs_as_a_loop_over_arrays_and_says_why():
     assert chosen(GPU, jr.CascadeLinUCB(), topic_bandit(num_items=30, num_users=2)).name == "loop"
 
 
-def test_what_triton_does_not_have_runs_as_a_loop_over_entries():
+def test_what_triton_or_mosaic_does_not_have_runs_as_a_loop_over_entries():
     assert chosen(GPU, jr.PBMHB()) == ways.Way("entries", "Pallas' Triton backend has no 'erf'")
+    assert chosen(TPU, jr.make("cascade_ducb")) == ways.Way("entries", "Pallas' Mosaic backend has no 'expm1'")
     rules = importlib.import_module("jax._src.pallas.triton.lowering").triton_lowering_rules  # private: only for tests
-    assert {*ELEMENTWISE} - {primitive.name for primitive in rules} <= ways._UNKNOWN_TO_TRITON
+    assert {*ELEMENTWISE} - {primitive.name for primitive in rules} <= ways._UNKNOWN["gpu"]
+    rules = importlib.import_module("jax._src.pallas.mosaic.lowering").lowering_rules
+    of_core = next(own for kind, own in rules.items() if str(kind) == "tc")
+    assert {*ELEMENTWISE} - {primitive.name for primitive in of_core} <= ways._UNKNOWN["tpu"]
 
 
 def test_a_kernel_keeps_what_fits_the_registers():
