@@ -124,3 +124,17 @@ class CompensatedSum(NamedTuple):
         corrected = term - self.error
         total = self.total + corrected
         return CompensatedSum(total, (total - self.total) - corrected)
+
+
+def solve_positive(matrix: Array, right: Array) -> Array:
+    """float[n, m]: matrix⁻¹·right for a positive definite matrix [n, n], which needs no pivots, by elimination.
+
+    Solvers of libraries are no part of the CUDA graph of a step, so that the host would wait for them.
+    """
+
+    def eliminate(k: Array, rows: Array) -> Array:
+        row = rows[k] / rows[k, k]
+        return jnp.where(jnp.arange(n)[:, None] == k, row[None, :], rows - rows[:, k, None] * row[None, :])
+
+    n = matrix.shape[0]
+    return jax.lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, right], axis=1))[:, n:]

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrank.core.batching import rarely
+from jaxrank.core.numerics import solve_positive
 from jaxrank.core.types import Array
 
 RESOLVE_EVERY = 25  # steps; relative errors after 50,000 steps are below 1e-3 (tests/core/test_ridge.py)
@@ -47,7 +48,7 @@ def update(ridge: Ridge, features: Array, rewards: Array, step: Array) -> Ridge:
     directions = _dot(features, ridge.inverse)
     residuals = rewards - _dot(features, ridge.weights)
     system = jnp.eye(features.shape[0]) + _dot(directions, features.T)
-    gains = _solved(system, jnp.concatenate([directions, residuals[:, None]], axis=1))
+    gains = solve_positive(system, jnp.concatenate([directions, residuals[:, None]], axis=1))
     change = _dot(directions.T, gains)
     moments = _dot(features.T, jnp.concatenate([features, rewards[:, None]], axis=1))
     inverse, weights = ridge.inverse - change[:, :-1], ridge.weights + change[:, -1]
@@ -65,26 +66,12 @@ def solve(ridge: Ridge) -> Ridge:
     high, error = _two_sum(ridge.high, ridge.recent)
     high, low = _two_sum(high, error + ridge.low)
     p = high.shape[0]
-    inverse = _solved(high[:, :-1], jnp.eye(p))
+    inverse = solve_positive(high[:, :-1], jnp.eye(p))
     inverse = inverse + _dot(inverse, _residual(jnp.eye(p), jnp.zeros((p, p)), high, low, inverse))
     right = ridge.weights[:, None]
     for _ in range(2):
         right = right + _dot(inverse, _residual(high[:, -1:], low[:, -1:], high, low, right))
     return Ridge((inverse + inverse.T) / 2, right[:, 0], jnp.zeros_like(ridge.recent), high, low)
-
-
-def _solved(matrix: Array, right: Array) -> Array:
-    """float[n, m]: matrix⁻¹·right for a positive definite matrix [n, n], which needs no pivots, by elimination.
-
-    Solvers of libraries are no part of the CUDA graph of a step, so that the host would wait for them.
-    """
-
-    def eliminate(k: Array, rows: Array) -> Array:
-        row = rows[k] / rows[k, k]
-        return jnp.where(jnp.arange(n)[:, None] == k, row[None, :], rows - rows[:, k, None] * row[None, :])
-
-    n = matrix.shape[0]
-    return jax.lax.fori_loop(0, n, eliminate, jnp.concatenate([matrix, right], axis=1))[:, n:]
 
 
 def _residual(target: Array, target_low: Array, high: Array, low: Array, x: Array) -> Array:

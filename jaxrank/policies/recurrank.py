@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from jaxrank.core.batching import rarely
 from jaxrank.core.checks import open_probability, positive
+from jaxrank.core.numerics import solve_positive
 from jaxrank.core.pytrees import array, pytree
 from jaxrank.core.ranking import by_item, lookup, top_items
 from jaxrank.core.types import Array, Key, Query
@@ -167,7 +168,7 @@ def _estimates(state: RecurRankState, features: Array | None, list_size: int) ->
         shown = jnp.where(mine, state.shown, 0).astype(features.dtype)
         clicks = jnp.where(mine, state.clicks, 0).astype(features.dtype)
         V = (features * shown[:, None]).T @ features + _RIDGE * jnp.eye(features.shape[1])
-        return jnp.where(mine, features @ jnp.linalg.solve(V, features.T @ clicks), found)
+        return jnp.where(mine, features @ solve_positive(V, (features.T @ clicks)[:, None])[:, 0], found)
 
     return jax.lax.fori_loop(0, list_size, estimate, jnp.zeros(state.first.shape, features.dtype))
 
@@ -218,7 +219,7 @@ def g_optimal_design(features: Array, allowed: Array) -> Array:
     _, weight = jax.lax.fori_loop(0, d, pivot, (x, jnp.zeros(L, features.dtype)))
     rank = jnp.maximum(jnp.sum(weight), 1)
     weight = weight / rank
-    inverse = jnp.linalg.inv((x * weight[:, None]).T @ x + 1e-6 * jnp.eye(d))
+    inverse = solve_positive((x * weight[:, None]).T @ x + 1e-6 * jnp.eye(d), jnp.eye(d))
 
     def improve(_: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         """Moves weight to the item whose attraction is known least."""

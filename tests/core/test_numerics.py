@@ -46,6 +46,15 @@ def test_compensated_sum_of_many_small_terms():
     assert abs(float(plain) - terms.astype(np.float64).sum()) > 1e-5, "a plain float32 sum would not do"
 
 
+def test_positive_definite_systems_are_solved_as_in_float64():
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 7, 30):
+        features, right = rng.normal(size=(2 * n, n)), rng.normal(size=(n, 3))
+        matrix = np.eye(n) + features.T @ features
+        found = jax.jit(numerics.solve_positive)(matrix.astype(np.float32), right.astype(np.float32))
+        np.testing.assert_allclose(found, np.linalg.solve(matrix, right), rtol=1e-4, atol=1e-5)
+
+
 def test_kl_bounds_agree_with_60_bisections_in_float64():
     means = np.concatenate([[0, 1e-4, 1e-3], np.linspace(0.005, 0.995, 199), [0.999, 0.9999, 1]]).astype(np.float32)
     levels = np.logspace(-6, 2, 161).astype(np.float32)

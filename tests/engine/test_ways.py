@@ -174,6 +174,9 @@ QUICK = ("static", "bubblerank", "cascade_ts", "pbm_ts", "cascade_hybrid", "pdgd
 # What must not be in a program: host callbacks, layout constraints, and communication between devices.
 UNWANTED = re.compile(r"custom_call @\w*(?:callback|Layout)\w*|stablehlo\.(?:all_\w+|collective_\w+|reduce_scatter)")
 
+# Calls of a library's solver, which are no part of a CUDA graph: the host waits for them.
+SOLVER = re.compile(r"custom_call @cu\w+|stablehlo\.(?:cholesky|triangular_solve)")
+
 
 def world_of(name):
     if name in WITH_FEATURES:
@@ -206,6 +209,13 @@ def test_every_loop_lowers_for_gpus_and_tpus_without_callbacks_collectives_or_la
     for form in {"loop", "entries" if way == "kernel" else "loop"}:
         text = exported(task, form, "gpu")
         assert "stablehlo.while" in text and UNWANTED.findall(text) == [], form
+        assert bool(SOLVER.search(text)) == (name == "cascade_lin_ts"), "it factors a matrix in every step"
+
+
+def test_recurrank_with_features_calls_no_solver(monkeypatch):
+    monkeypatch.setattr(array_loop, "platform_of", lambda mesh: "gpu")
+    task = prepare(jr.RecurRank(), topic_bandit(num_items=9, num_users=3), Request(num_steps=50, metrics=("regret",)))
+    assert not SOLVER.search(exported(task, "loop", "gpu"))
 
 
 def test_layouts_callbacks_and_collectives_would_be_found():
