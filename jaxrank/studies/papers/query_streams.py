@@ -18,9 +18,9 @@ from jaxrank.core.types import Policy
 from jaxrank.datasets.letor_files import LetorData, letor, synthetic_letor
 from jaxrank.engine.simulation import simulate
 from jaxrank.environments.query_stream import QueryStream
+from jaxrank.learning import losses, training
 from jaxrank.learning.probes import OfflineNDCG
 from jaxrank.learning.rankers import Ranker, linear
-from jaxrank.learning.training import offline_ranknet
 from jaxrank.output.results import mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import FixedRanker
@@ -32,7 +32,12 @@ if TYPE_CHECKING:
 
 USERS = ("perfect", "navigational", "informational")
 FOLDS = 5
-_OFFLINE = (1e-4, 1e-3, 1e-2)  # λ of the offline ranker
+# The losses of rankers that are trained on labels, and their λ: RankNet's loss is a mean over pairs, LambdaLoss a sum.
+OFFLINE: dict[str, losses.Loss] = {"offline RankNet": losses.ranknet, "offline LambdaLoss": losses.lambda_loss}
+_STRENGTHS: dict[losses.Loss, tuple[float, ...]] = {
+    losses.ranknet: (1e-4, 1e-3, 1e-2),
+    losses.lambda_loss: (0.01, 0.1, 1.0),
+}
 
 Grids = Mapping[str, Mapping[str, tuple[float, ...]]]  # by policy: what is tuned, one after the other, and its grid
 
@@ -75,7 +80,8 @@ def offline(
     tries: int,
     num_folds: int = FOLDS,
     ranker: Ranker = linear,
-    label: str = "offline ranker",
+    label: str = "offline RankNet",
+    loss: losses.Loss = losses.ranknet,
 ) -> tuple[float, str]:
     """λ of the ranker that is trained on labels, by the best NDCG@10 on validation queries, and what was tried."""
     folds = folds_of(queries)[:num_folds]
@@ -83,12 +89,13 @@ def offline(
     def score(values: Sequence[float]) -> list[float]:
         by_fold = []
         for train, held_out in folds:
-            probe = OfflineNDCG(held_out)
-            fits = [offline_ranknet(train, ranker, num_epochs=num_epochs, regularization=value) for value in values]
+            probe, options = OfflineNDCG(held_out), {"num_epochs": num_epochs}
+            fits = [training.train(train, loss, ranker, regularization=value, **options) for value in values]
             by_fold.append([ndcg_of(probe, fit, ranker) for fit in fits])
         return np.mean(by_fold, axis=0).tolist()
 
-    best, tried = best_on_grid(score, _OFFLINE if tries else _OFFLINE[:2], tries)
+    grid = _STRENGTHS[loss]
+    best, tried = best_on_grid(score, grid if tries else grid[:2], tries)
     return best, f"{label}: λ = {best:g} of {_shown(tried)}"
 
 
