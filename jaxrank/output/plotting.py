@@ -172,7 +172,8 @@ def parts_of(result: "xarray.Dataset") -> dict[str, "xarray.Dataset"]:
 
 def label_of(metric: str, per_step: bool = False) -> str:
     """What an axis says of a metric."""
-    return _LABELS.get(metric, metric.upper()) + (" per step" if per_step else "")
+    own = metric.replace("ndcg", "NDCG")
+    return _LABELS.get(metric, own[:1].upper() + own[1:]) + (" per step" if per_step else "")
 
 
 def draw_line(ax: "Axes", x: Any, mean: Any, error: Any, **style: Any) -> "Artist":

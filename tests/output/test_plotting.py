@@ -231,3 +231,10 @@ def test_labels_of_a_logarithmic_axis_are_plain_numbers():
     drawn(ax)
     labels = {label.get_text() for label in ax.yaxis.get_ticklabels(which="both")} - {""}
     assert {"0.2", "0.3", "0.6"} <= labels and all(float(label) for label in labels)
+
+
+def test_an_axis_says_what_it_shows_in_the_users_words():
+    names = ("regret", "ndcg@10", "training ndcg@10", "cosine to offline RankNet", "my_probe")
+    labels = [plotting.label_of(name) for name in names]
+    assert labels == ["Regret", "NDCG@10", "Training NDCG@10", "Cosine to offline RankNet", "My_probe"]
+    assert plotting.label_of("ndcg@10", per_step=True) == "NDCG@10 per step"
