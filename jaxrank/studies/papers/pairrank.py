@@ -209,8 +209,8 @@ def fig5(request: FigureRequest) -> Report:
     result = _run(request)
     first, second = (f"cosine to {label}" for label in OFFLINE)  # the paper's, and that of the better ranker
     report = _by_user(result, first, 3)
-    verdicts = (_verdicts(result, name, 3, only_pairrank=True) for name in (first, second))
-    return report._replace(table="\n\n".join([report.table, by_user(result, second, 3), *verdicts]))
+    verdicts = _verdicts(result, first, 3, only_pairrank=True)
+    return report._replace(table="\n\n".join([report.table, by_user(result, second, 3), verdicts]))
 
 
 def fig6(request: FigureRequest) -> Report:
