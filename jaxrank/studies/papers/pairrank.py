@@ -91,9 +91,9 @@ def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     result = xarray.concat(runs, "seed", combine_attrs="drop_conflicts")
     result = result.assign_coords(seed=np.arange(result.sizes["seed"]))
     result.attrs |= {"data": request.world, "scale": request.scale}
-    for name in ("wall_time_seconds", *OFFLINE):
-        total = sum if name == "wall_time_seconds" else np.mean
-        result.attrs[name] = float(total([run.attrs[name] for run in runs]))
+    result.attrs["wall_time_seconds"] = sum(run.attrs["wall_time_seconds"] for run in runs)
+    if not zoom:
+        result.attrs |= {label: float(np.mean([run.attrs[label] for run in runs])) for label in OFFLINE}
     chosen = [f"{name}: {run.attrs['chosen']}" if name else run.attrs["chosen"] for name, run in by_fold.items()]
     result.attrs["chosen"] = ". ".join(chosen)
     return result
@@ -106,16 +106,15 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     epochs = 3 if request.scale == "smoke" else 100
     num_folds = 1 if request.scale == "smoke" else FOLDS
     ideal = OfflineNDCG(queries.test)
-    probes: dict[str, Any] = {"ndcg@10": ideal}
-    of_offline, chosen_offline = {}, []
-    for label, loss in OFFLINE.items():
+    blocks = BlockSizes(num_queries=8, top=queries.train.max_documents)
+    probes: dict[str, Any] = {"blocks": blocks} if zoom else {"ndcg@10": ideal}
+    of_labels, chosen_of_labels = {}, []
+    for label, loss in ({} if zoom else OFFLINE).items():
         strength, text = offline(queries, epochs, tries, num_folds, label=label, loss=loss)
         best = train(queries.train, loss, num_epochs=epochs, regularization=strength)
         probes[f"cosine to {label}"] = Cosine(best)
-        of_offline[label] = ndcg_of(ideal, best)
-        chosen_offline.append(text)
-    if zoom:
-        probes = {"blocks": BlockSizes(num_queries=8, top=queries.train.max_documents)}
+        of_labels[label] = ndcg_of(ideal, best)
+        chosen_of_labels.append(text)
     first, name = (f"pairrank-{figure}-{request.stop_at}" for figure in ("fig3", "fig6" if zoom else "fig3"))
     policies = {label: POLICIES[label]() for label in POLICIES if label.startswith("PairRank_C") or not zoom}
     grids = two_of_each(TUNED) if request.scale == "smoke" else TUNED
@@ -135,7 +134,7 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         metrics=("cndcg", "ndcg", "regret"),
         probes=probes,
     ).assign_coords(user=list(USERS))
-    result.attrs |= of_offline | {"chosen": "; ".join([*chosen_offline, *chosen])}
+    result.attrs |= of_labels | {"chosen": "; ".join([*chosen_of_labels, *chosen])}
     return result
 
 

@@ -89,8 +89,10 @@ def offline(
     def score(values: Sequence[float]) -> list[float]:
         by_fold = []
         for train, held_out in folds:
-            probe, options = OfflineNDCG(held_out), {"num_epochs": num_epochs}
-            fits = [training.train(train, loss, ranker, regularization=value, **options) for value in values]
+            probe = OfflineNDCG(held_out)
+            fits = [
+                training.train(train, loss, ranker, num_epochs=num_epochs, regularization=value) for value in values
+            ]
             by_fold.append([ndcg_of(probe, fit, ranker) for fit in fits])
         return np.mean(by_fold, axis=0).tolist()
 
