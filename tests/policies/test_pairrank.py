@@ -121,8 +121,8 @@ def test_the_estimate_as_released_is_scipys_minimiser_of_the_mean_loss(user):
 def test_the_estimate_stays_close_when_old_pairs_are_expanded():
     """With a window of 64 of 1,000 steps: every coordinate to 10 % of the largest, and to 5 % on the mean over seeds.
 
-    Six seeds had 1.1 to 6.3 %, 3.6 % on the mean. Six in float64, whose clicks are
-    others, had 1.4 to 13.3 %, 5.3 % on the mean.
+    Six seeds had 1.1 to 6.3 %, 3.6 % on the mean. Six in float64, whose clicks are others, had 1.4 to 13.3 %,
+    5.3 % on the mean.
     """
     limit = 0.2 if jax.config.jax_enable_x64 else 0.1
     policy, environment = jr.PairRank(window=64, regularization=0.1), stream("perfect", list_size=6)
