@@ -306,9 +306,7 @@ def parser() -> argparse.ArgumentParser:
     reproduce.add_argument(
         "--stop-at", default="click", metavar="WHERE", help="pairrank: users may stop at a click, or at every view"
     )
-    reproduce.add_argument(
-        "--only-trade-off", action="store_true", help="cascadehybrid: leave out the panels that change d and K"
-    )
+    _add_list(reproduce, "--panel", metavar="NAME", help="cascadehybrid: only those that change trade-off (λ), d or K")
     reproduce.add_argument(
         "--checkpoint", type=Path, metavar="FOLDER", help="save runs there; the same command again continues them"
     )

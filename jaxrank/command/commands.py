@@ -391,7 +391,7 @@ def report(options: argparse.Namespace) -> None:
 def reproduce(options: argparse.Namespace) -> None:
     names = {name: f"--{name}" for name in ("scale", "data", "out", "seeds", "bound")}
     names |= {"figure": "FIGURE", "stop_at": "--stop-at", "click_models": "--click-model", "num_queries": "--queries"}
-    names["only_trade_off"] = "--only-trade-off"
+    names["panels"] = "--panel"
     with renamed(names):
         request = papers.FigureRequest(
             options.scale,
@@ -405,7 +405,7 @@ def reproduce(options: argparse.Namespace) -> None:
             tuple(options.click_model or ()),
             options.stop_at,
             options.queries,
-            options.only_trade_off,
+            tuple(options.panel or ()),
         )
         for figure in options.figure:
             papers.check_request(figure, request)

@@ -120,7 +120,7 @@ def test_the_number_of_queries_is_refused_where_the_data_have_theirs(tmp_path, c
     [
         ("bubblerank-fig1", ["--stop-at", "view"], "'view'"),
         ("cascadehybrid-fig1", ["--click-model", "cm"], "('cm',)"),
-        ("pairrank-fig3", ["--only-trade-off"], "True"),
+        ("pairrank-fig3", ["--panel", "d"], "('d',)"),
     ],
 )
 def test_options_that_a_figure_has_no_use_for_are_refused_before_any_run(name, option, got, tmp_path, capsys):
@@ -131,11 +131,29 @@ def test_options_that_a_figure_has_no_use_for_are_refused_before_any_run(name, o
     assert not (tmp_path / "new").exists()
 
 
-def test_the_panels_of_d_and_k_can_be_left_out(tmp_path):
-    request = FigureRequest(out=tmp_path, progress=False, only_trade_off=True)
-    report = reproduce("cascadehybrid-fig1", request)
-    assert "regret_by_num_topics" not in report.result and "| K |" not in report.table and "d is 20" in report.table
-    assert "--only-trade-off" in (tmp_path / "cascadehybrid-fig1.md").read_text()
+def test_panels_can_be_run_apart(tmp_path):
+    def one(*panels):
+        request = FigureRequest(out=tmp_path, progress=False, panels=panels, checkpoint=tmp_path / "saved")
+        return reproduce("cascadehybrid-fig1", request)
+
+    by_trade_off = one("trade-off")
+    assert "regret_by_num_topics" not in by_trade_off.result and "| K |" not in by_trade_off.table
+    assert "d is 20" in by_trade_off.table
+    assert "--panel trade-off`" in (tmp_path / "cascadehybrid-fig1.md").read_text()
+    others = one("d", "K")
+    assert "| d |" in others.table and "| K |" in others.table and "| λ |" not in others.table
+    assert "is best at λ" not in others.table and "d = 20: CascadeHybrid is below CascadeLSB" in others.table
+    ends = others.result[["regret_by_num_topics", "regret_by_list_size"]].isel(step=-1)
+    np.testing.assert_allclose(
+        ends["regret_by_num_topics"].sel(num_topics=20), others.result["regret"].isel(step=-1).mean(("user", "seed"))
+    )
+    assert ends.sizes["num_topics"] == 2 and (ends["regret_by_list_size"] > 0).all()
+
+
+@pytest.mark.parametrize("panel", ["lambda", "k"])
+def test_an_unknown_panel_is_refused(panel, tmp_path, capsys):
+    assert main(["reproduce", "cascadehybrid-fig1", "--panel", panel, "--out", str(tmp_path / "new")]) == 2
+    assert f"--panel must be one of trade-off, d, K; got '{panel}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["bubblerank-fig2", "pairrank-fig3"])

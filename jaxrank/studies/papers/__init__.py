@@ -55,7 +55,7 @@ OWN_QUERIES = ("pairrank", "neural", "off-policy", "unbiased")  # figures whose 
 _TAKEN_BY = {  # options that only the figures whose names begin so take, beside those of all figures
     "stop_at": ("pairrank-fig", "pairrank-tuning", "neural"),
     "click_models": ("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4", "batchrank-fig2"),
-    "only_trade_off": ("cascadehybrid",),
+    "panels": ("cascadehybrid",),
 }
 
 

@@ -46,6 +46,7 @@ BEST = {
 }
 _METRICS = ("regret", "coverage", "similarity")
 _LABELS = {"trade_off": "λ", "num_topics": "d", "list_size": "K"}
+PANELS = {"trade_off": "trade-off", "num_topics": "d", "list_size": "K"}  # as --panel has them
 
 
 class _Size(NamedTuple):
@@ -111,6 +112,7 @@ def _figure(
     else:
         ratings = load(request.data, size.num_raters, size.num_items)
 
+    panels = request.panels or tuple(PANELS.values())
     most = min(20, ratings.topics.shape[1])  # d, of the genres that there are: 18 in MovieLens 1M
 
     def world(num_topics: int = most, list_size: int = 10) -> TopicBandit:
@@ -120,18 +122,23 @@ def _figure(
     def other(name: str, **changed: int) -> xarray.Dataset:
         return _run(f"{figure}/{name}", request, size, world(**changed))
 
-    result = _by_trade_off(figure, request, size, world())
-    middle = result.sel(trade_off=0.5)
-    rows: dict[str, dict[Any, xarray.Dataset]] = {"trade_off": {float(v): result.sel(trade_off=v) for v in TRADE_OFFS}}
-    if not request.only_trade_off:
-        by_topics = {d: other(f"d-{d}", num_topics=d) for d in size.values if d < most}
-        by_positions = {k: other(f"k-{k}", list_size=k) for k in size.values if k != 10}
-        rows["num_topics"] = dict(sorted((by_topics | {most: middle}).items()))
-        rows["list_size"] = dict(sorted((by_positions | {10: middle}).items()))
-        others = [*by_topics.values(), *by_positions.values()]
-        result.attrs["wall_time_seconds"] += sum(one.attrs["wall_time_seconds"] for one in others)
-        for name in ("num_topics", "list_size"):
+    rows: dict[str, dict[Any, xarray.Dataset]] = {}
+    if "trade-off" in panels:
+        result = _by_trade_off(figure, request, size, world())
+        middle = result.sel(trade_off=0.5)
+        rows["trade_off"] = {float(v): result.sel(trade_off=v) for v in TRADE_OFFS}
+    else:
+        middle = other("middle")
+        result = middle.copy()
+    runs: list[xarray.Dataset] = []
+    for name, usual in (("num_topics", most), ("list_size", 10)):
+        if PANELS[name] in panels:
+            values = [v for v in size.values if v != usual and not (name == "num_topics" and v > most)]
+            changed = {v: other(f"{PANELS[name].lower()}-{v}", **{name: v}) for v in values}
+            runs += changed.values()
+            rows[name] = dict(sorted((changed | {usual: middle}).items()))
             result[f"regret_by_{name}"], result[f"error_by_{name}"] = _along(name, rows[name])
+    result.attrs["wall_time_seconds"] += sum(one.attrs["wall_time_seconds"] for one in runs)
     result.attrs |= {"data": request.world, "scale": request.scale}
     note = (
         f"{len(ratings.users)} users, {len(ratings.items)} items, {ratings.attractive.mean():.1%} of pairs attractive; "
@@ -140,7 +147,7 @@ def _figure(
         "± is the standard error over users, of means over seeds."
     )
     tables = [_table(rows[name], name) for name in rows]
-    if published and size.num_steps != 50_000:
+    if published and "trade_off" in rows and size.num_steps != 50_000:
         tables.insert(0, f"Published values are for 50,000 steps, and here there are {size.num_steps:,}.")
     tables += [_scaled(world(), middle), _diversity(middle), _verdicts(rows, best, published)]
     return Report(result, _draw(request, most, rows), "\n\n".join([note, *tables]))
@@ -201,6 +208,8 @@ def _verdicts(
             hybrid = regret.sel(policy="CascadeHybrid")
             if name == "trade_off" and all(difference(hybrid, regret.sel(policy=p))[2] < 0 for p in others):
                 wins.append(f"{value:g}")
+    if "trade_off" not in rows:
+        return "\n".join(lines)
     claimed = [f"{value:g}" for value in rows["trade_off"] if best.get(value, "CascadeHybrid") == "CascadeHybrid"]
     word = "reproduced" if set(claimed) <= set(wins) else "not reproduced"
     found = f"its interval below all four others is below 0 at λ = {', '.join(wins) if wins else 'none'}"

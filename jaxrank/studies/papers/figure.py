@@ -53,7 +53,7 @@ class FigureRequest:
       click_models: which of the figure's click models; all if none is named.
       stop_at: where the users of PairRank's figures may stop: at a "click", as printed, or at a "view", as released.
       num_queries: queries (users, in CascadeHybrid's figures) instead of the scale's.
-      only_trade_off: leave out the panels of CascadeHybrid's figures that change d and K; they take as long as all λ.
+      panels: which of "trade-off" (λ), "d" and "K" CascadeHybrid's figures change; all if none is named.
     """
 
     scale: str = "smoke"
@@ -67,12 +67,14 @@ class FigureRequest:
     click_models: tuple[str, ...] = ()
     stop_at: str = "click"
     num_queries: int | None = None
-    only_trade_off: bool = False
+    panels: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         choice("scale", self.scale, SCALES)
         choice("format", self.format, FORMATS)
         choice("stop_at", self.stop_at, ("click", "view"))
+        for panel in self.panels:
+            choice("panels", panel, ("trade-off", "d", "K"))
         if self.num_queries is not None:
             integer("num_queries", self.num_queries, 1)
         self.asked_seeds()
@@ -216,7 +218,7 @@ def write(name: str, request: FigureRequest, report: Report) -> None:
     stop = "" if request.stop_at == "click" else f" --stop-at {request.stop_at}"
     models = f" --click-model {' '.join(request.click_models)}" if request.click_models else ""
     number = "" if request.num_queries is None else f" --queries {request.num_queries}"
-    panels = " --only-trade-off" if request.only_trade_off else ""
+    panels = f" --panel {' '.join(request.panels)}" if request.panels else ""
     command = f"jaxrank reproduce {name} --scale {request.scale}{number}{seeds}{models}{stop}{panels}"
     note = f"`{command}`, {request.world}, {minutes:.1f} minutes{_commit()}."
     write_report(Path(request.out), name, report, note, request.format)
