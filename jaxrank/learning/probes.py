@@ -22,34 +22,40 @@ _QUERIES = 32  # that a probe looks at together
 class OfflineNDCG:
     """Mean NDCG of the learnt ranker on held-out queries; those without a relevant document are left out.
 
+    Or, ``by_query``, that of every query, with NaN for those.
+
     Works for policies with ``score(state, features)``. Equal scores are in document order.
 
     Args:
       queries: a ``QuerySet``, e.g. the test split.
       top: the cutoff.
       gain: "exponential", 2^grade − 1, or "linear", the grade.
+      by_query: float[queries] instead of their mean.
     """
 
     queries: Any
     top: int = static(default=10, minimum=1)
     gain: str = static(default="exponential", choices=("exponential", "linear"))
+    by_query: bool = static(default=False)
     ideal_dcg: Array = derived(ndim=1)  # float[queries]
 
     def _derive(self) -> dict[str, Array]:
-        return {"ideal_dcg": self._by_query(lambda index: self._dcg(index, self._grades(index).astype(float)))}
+        return {"ideal_dcg": self._each_query(lambda index: self._dcg(index, self._grades(index).astype(float)))}
 
     def __call__(self, policy: Any, state: Any, environment: Any) -> Array:
         ndcg = self.of_scores(policy.score(state, self.queries.features))  # all documents in one product
+        if self.by_query:
+            return ndcg
         relevant = ~jnp.isnan(ndcg)
         return jnp.sum(jnp.where(relevant, ndcg, 0)) / jnp.maximum(jnp.sum(relevant), 1)
 
     def of_scores(self, scores: Array) -> Array:
         """float[queries]: NDCG of the scores [documents]; NaN for a query without a relevant document."""
-        found = self._by_query(lambda index: self._dcg(index, scores[self.queries.rows(index)[0]]))
+        found = self._each_query(lambda index: self._dcg(index, scores[self.queries.rows(index)[0]]))
         relevant = self.ideal_dcg > 0
         return jnp.where(relevant, found / jnp.where(relevant, self.ideal_dcg, 1), jnp.nan)
 
-    def _by_query(self, function: Any) -> Array:
+    def _each_query(self, function: Any) -> Array:
         # A few queries at a time: all of them, padded to the largest one, may not fit into memory.
         return jax.lax.map(function, jnp.arange(self.queries.num_queries), batch_size=_QUERIES)
 

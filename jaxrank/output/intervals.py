@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from jaxrank.output.results import REPEATED, mean_and_error
+from jaxrank.output.results import REPEATED, error_over_seeds, mean_and_error, repeated_values
 
 if TYPE_CHECKING:
     import xarray
@@ -15,7 +15,8 @@ def mean_and_interval(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "x
     from scipy.special import stdtrit
 
     mean, error = mean_and_error(curve)
-    return mean, error * stdtrit(max(num_values(curve) - 1, 1), _LEVEL)
+    values, over = repeated_values(curve)
+    return mean, error * stdtrit((values.notnull().sum(over) - 1).clip(min=1), _LEVEL)
 
 
 def num_values(curve: "xarray.DataArray") -> int:
@@ -46,5 +47,31 @@ def difference(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[f
     found = paired_difference(values, other)
     if found is None:
         raise ValueError("values must be of the same lanes as other")
-    mean, half = float(found[0]), float(found[1])
-    return mean, mean - half, mean + half
+    return _ends(*found)
+
+
+def two_way_error(values: "xarray.DataArray") -> tuple["xarray.DataArray", "xarray.DataArray"]:
+    """The mean over queries and seeds where every seed is one run that all its queries are scored on, and its error.
+
+    Two queries of one run, and two runs on one query, have something in common. So the squared error is that of the
+    means by query plus that of the means by run: for other queries and other runs, and a little too large, because the
+    noise of single values is in both.
+    """
+    mean, over_queries = mean_and_error(values)
+    return mean, (over_queries**2 + error_over_seeds(values).fillna(0) ** 2) ** 0.5  # of one run, over queries alone
+
+
+def two_way_interval(values: "xarray.DataArray") -> tuple["xarray.DataArray", "xarray.DataArray"]:
+    """The mean of ``two_way_error``, and half the width of its 95 % interval: Student's t, each way with its own."""
+    mean, over_queries = mean_and_interval(values)
+    _, over_seeds = mean_and_interval(values.mean("query"))
+    return mean, (over_queries**2 + over_seeds.fillna(0) ** 2) ** 0.5
+
+
+def two_way_difference(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float, float, float]:
+    """``two_way_interval`` of a paired difference as numbers: the mean, and the ends of its interval."""
+    return _ends(*two_way_interval(values - other))
+
+
+def _ends(mean: "xarray.DataArray", half: "xarray.DataArray") -> tuple[float, float, float]:
+    return float(mean), float(mean - half), float(mean + half)

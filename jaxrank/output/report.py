@@ -2,9 +2,9 @@
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_ALIKE = 0.05
 VERDICTS = ("reproduced", "not reproduced", "cannot be tested here")
+_HOW = "Verdicts on the paper's claims. A difference is of two policies in the same lanes, with its 95 % interval: by "
+_SIDE = " A claim is reproduced if the interval is on the published side of 0."
 HOW = (
-    "Verdicts on the paper's claims. A difference is of two policies in the same lanes, with its 95 % interval: by "
-    "Student's t over queries or users, of means over seeds, and over seeds where there is one query or user. A claim "
-    "is reproduced if the interval is on the published side of 0."
+    f"{_HOW}Student's t over queries or users, of means over seeds, and over seeds where there is one query or user."
+    f"{_SIDE}"
+)
+HOW_TWO_WAYS = (
+    f"{_HOW}Student's t over test queries, of means over runs, and over runs, of means over test queries; the squares "
+    f"of both half-widths are added.{_SIDE}"
 )
 
 
@@ -33,7 +39,15 @@ class Report(NamedTuple):
     table: str  # Markdown
 
 
-def verdict(where: str, name: str, side: str, other: str, values: "xarray.DataArray", digits: int) -> str:
+def verdict(
+    where: str,
+    name: str,
+    side: str,
+    other: str,
+    values: "xarray.DataArray",
+    digits: int,
+    interval: Callable[[Any, Any], tuple[float, float, float]] = difference,
+) -> str:
     """A published ordering of two policies as an item of a list: whether it was reproduced, by how much, how surely.
 
     It was, if the 95 % interval of the paired difference is on the published side of 0, and was not if the interval is
@@ -46,18 +60,42 @@ def verdict(where: str, name: str, side: str, other: str, values: "xarray.DataAr
       other: whom ``name`` is compared with.
       values: of all policies, with the dimension ``policy`` and those of the lanes.
       digits: decimals.
+      interval: of the paired difference, ``difference`` or ``two_way_difference``.
     """
-    mean, low, high = difference(values.sel(policy=name), values.sel(policy=other))
+    found = interval(values.sel(policy=name), values.sel(policy=other))
+    return signed(f"{where}: {name} is {side} {other}", side, found, digits)
+
+
+def signed(claim: str, side: str, found: tuple[float, float, float], digits: int) -> str:
+    """The verdict on a claim that a difference, given with the ends of its interval, is "above" or "below" 0."""
+    _, low, high = found
     sign = 1 if side == "above" else -1
     if not np.isfinite(low):
-        word, why = "cannot be tested here", "one run has no interval"
+        word, why = "cannot be tested here", "; one run has no interval"
     elif min(sign * low, sign * high) > 0:
         word, why = "reproduced", ""
     else:
         opposite = max(sign * low, sign * high) < 0
-        word, why = "not reproduced", "it is the other way round" if opposite else "the interval contains 0"
-    number = f"{mean:+,.{digits}f} [{low:+,.{digits}f}, {high:+,.{digits}f}]"
-    return judged(word, f"{where}: {name} is {side} {other}", f"{number}{f'; {why}' if why else ''}")
+        word, why = "not reproduced", "; it is the other way round" if opposite else "; the interval contains 0"
+    return judged(word, claim, _interval(found, digits) + why)
+
+
+def alike(claim: str, found: tuple[float, float, float], level: float, digits: int) -> str:
+    """The verdict on a claim that two values are alike: their difference is certainly within 5 % of ``level``."""
+    _, low, high = found
+    margin = _ALIKE * abs(level)
+    if max(abs(low), abs(high)) < margin:
+        word, why = "reproduced", ""
+    elif low > margin or high < -margin:
+        word, why = "not reproduced", ""
+    else:
+        word, why = "cannot be tested here", "; too wide to tell" if np.isfinite(low) else "; one run has no interval"
+    return judged(word, claim, f"{_interval(found, digits)}; within ± {margin:.{digits}f}, 5 %, counts as alike{why}")
+
+
+def _interval(found: tuple[float, float, float], digits: int) -> str:
+    mean, low, high = found
+    return f"{mean:+,.{digits}f} [{low:+,.{digits}f}, {high:+,.{digits}f}]"
 
 
 def judged(word: str, claim: str, evidence: str) -> str:

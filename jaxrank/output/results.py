@@ -125,12 +125,17 @@ def mean_and_error(curve: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
     queries. With a single instance the error is taken over seeds; of a single value it is NaN.
     """
     _require_curve(curve)
+    curve, over = repeated_values(curve)
+    count = curve.notnull().sum(over)  # a policy with fewer seeds than others has NaN for the missing ones
+    spread = curve.std(over, ddof=1).where(count > 1) if over else curve * np.nan
+    return curve.mean(over), spread / np.sqrt(count)
+
+
+def repeated_values(curve: "xarray.DataArray") -> tuple["xarray.DataArray", list[str]]:
+    """What the error of the mean is taken over, and its dimensions: instances, seeds averaged first; of one, seeds."""
     if _instance_dims(curve) and "seed" in curve.dims:
         curve = curve.mean("seed")
-    over = [dim for dim in REPEATED if dim in curve.dims]
-    count = int(np.prod([curve.sizes[dim] for dim in over]))
-    spread = curve.std(over, ddof=1) if count > 1 else curve.mean(over) * np.nan
-    return curve.mean(over), spread / np.sqrt(count)
+    return curve, [dim for dim in REPEATED if dim in curve.dims]
 
 
 def error_over_seeds(curve: "xarray.DataArray") -> "xarray.DataArray":

@@ -25,6 +25,11 @@ BOTH_ERRORS = (
     "± is the standard error over {instances}, of means over seeds, so that it has the variance of both. In brackets: "
     "the standard error over seeds alone, for these {instances}. It is smaller, and is what errors over runs are."
 )
+TWO_WAY_ERRORS = (
+    "± is the standard error for other test queries and other runs: the squared error over queries, of means over "
+    "runs, plus that over runs, of means over queries. In brackets: the standard error over runs alone, for these "
+    "queries. It is smaller, and is what errors over runs are, as published."
+)
 
 
 def counted(number: int, noun: str) -> str:

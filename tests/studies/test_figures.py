@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-import xarray
 
 import jaxrank as jr
 from jaxrank.command.cli import main
 from jaxrank.core.bounds import batchrank_bound, bubblerank_bound, pairrank_bound
-from jaxrank.output.intervals import mean_and_interval
 from jaxrank.studies.papers import BOUNDED, FIGURES, FigureRequest, query_streams, reproduce
-from jaxrank.studies.papers.unbiased_rankers import two_way_interval
 
 # An independent simulation of the same 60 queries: violations in the first 100 steps in CM, DCM, PBM.
 EXPECTED = {
@@ -191,13 +188,3 @@ def test_pairranks_bound_is_every_pair_of_every_step_until_t_prime_and_grows_slo
     first = late * 9 + (T - late) * 9 * (1 / T + (1 - 1 / T) / T)
     expected = first + (1 - 1 / T) ** 2 * (6 * a * np.log1p(10 * T / 2) + a * w) ** 2
     assert bound[1] == pytest.approx(expected, rel=1e-9)
-
-
-def test_intervals_of_learners_are_for_other_queries_and_other_logs():
-    """Of 4,000 tables with both kinds of noise, 95 % of the intervals have the truth; over queries alone, far fewer."""
-    rng, (runs, queries, seeds) = np.random.default_rng(0), (4_000, 30, 5)
-    noise = rng.normal(size=(runs, queries, 1)) + rng.normal(size=(runs, 1, seeds))
-    values = xarray.DataArray(noise + rng.normal(size=(runs, queries, seeds)), dims=("run", "query", "seed"))
-    mean, half = two_way_interval(values)
-    assert 0.94 < float((abs(mean) < half).mean()) < 0.98
-    assert float((abs(mean) < mean_and_interval(values)[1]).mean()) < 0.7

@@ -20,7 +20,7 @@ from jaxrank.core.types import Policy
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning.probes import BlockSizes, Cosine, OfflineNDCG
 from jaxrank.learning.training import train
-from jaxrank.output.intervals import difference, mean_and_interval
+from jaxrank.output.intervals import difference, mean_and_interval, two_way_difference, two_way_error
 from jaxrank.output.plotting import (
     REFERENCE,
     Entries,
@@ -33,9 +33,9 @@ from jaxrank.output.plotting import (
     plain_ticks,
     styles,
 )
-from jaxrank.output.report import HOW, Report, judged, verdict
-from jaxrank.output.results import describe_error, mean_and_error
-from jaxrank.output.tables import markdown, plus_minus
+from jaxrank.output.report import HOW, HOW_TWO_WAYS, Report, alike, judged, signed, verdict
+from jaxrank.output.results import describe_error, error_over_seeds, mean_and_error
+from jaxrank.output.tables import TWO_WAY_ERRORS, markdown, plus_minus, with_both_errors
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
 from jaxrank.studies.papers.figure import FigureRequest, Size, run, shared
 from jaxrank.studies.papers.query_streams import (
@@ -45,7 +45,6 @@ from jaxrank.studies.papers.query_streams import (
     by_user,
     folds,
     folds_of,
-    ndcg_of,
     offline,
     read_queries,
     stream,
@@ -86,10 +85,14 @@ def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         "": _of_fold(request, zoom)
     }
     runs = list(by_fold.values())
-    width = min(run.sizes.get("blocks_0", 0) for run in runs)  # block sizes have as many ranks as the longest query
-    runs = [run.isel(blocks_0=slice(width)) if width else run for run in runs]
-    result = xarray.concat(runs, "seed", combine_attrs="drop_conflicts")
+    if zoom:  # the number of blocks, then as many ranks as the longest query of a fold has documents
+        runs = [run.assign_coords(blocks_0=np.arange(run.sizes["blocks_0"])) for run in runs]
+    else:  # every fold has test queries of its own
+        runs = [run.assign_coords(query=name + run["query"]) for name, run in zip(by_fold, runs, strict=True)]
+    result = xarray.concat(runs, "seed", combine_attrs="drop_conflicts", join="outer")
     result = result.assign_coords(seed=np.arange(result.sizes["seed"]))
+    if zoom:  # 0 is the size at a rank that none of a fold's queries has
+        result["blocks"] = result["blocks"].where(result["blocks"] > 0)
     result.attrs |= {"data": request.world, "scale": request.scale}
     result.attrs["wall_time_seconds"] = sum(run.attrs["wall_time_seconds"] for run in runs)
     if not zoom:
@@ -106,14 +109,15 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     epochs = 3 if request.scale == "smoke" else 100
     num_folds = 1 if request.scale == "smoke" else FOLDS
     ideal = OfflineNDCG(queries.test)
-    blocks = BlockSizes(num_queries=8, top=queries.train.max_documents)
-    probes: dict[str, Any] = {"blocks": blocks} if zoom else {"ndcg@10": ideal}
-    of_labels, chosen_of_labels = {}, []
+    blocks = BlockSizes(num_queries=20, top=queries.train.max_documents)
+    probes: dict[str, Any] = {"blocks": blocks} if zoom else {"ndcg@10": OfflineNDCG(queries.test, by_query=True)}
+    of_labels: dict[str, np.ndarray] = {}
+    chosen_of_labels = []
     for label, loss in ({} if zoom else OFFLINE).items():
         strength, text = offline(queries, epochs, tries, num_folds, label=label, loss=loss)
         best = train(queries.train, loss, num_epochs=epochs, regularization=strength)
         probes[f"cosine to {label}"] = Cosine(best)
-        of_labels[label] = ndcg_of(ideal, best)
+        of_labels[label] = np.asarray(ideal.of_scores(queries.test.features @ best))
         chosen_of_labels.append(text)
     first, name = (f"pairrank-{figure}-{request.stop_at}" for figure in ("fig3", "fig6" if zoom else "fig3"))
     policies = {label: POLICIES[label]() for label in POLICIES if label.startswith("PairRank_C") or not zoom}
@@ -134,15 +138,31 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         metrics=("cndcg", "ndcg", "regret"),
         probes=probes,
     ).assign_coords(user=list(USERS))
-    result.attrs |= of_labels | {"chosen": "; ".join([*chosen_of_labels, *chosen])}
+    for label, by_query in of_labels.items():
+        result.attrs[label] = float(np.nanmean(by_query))
+        result[f"{label} of query"] = (("seed", "ndcg@10_0"), np.tile(by_query, (result.sizes["seed"], 1)))
+    if not zoom:
+        result = _by_query(result)
+    result.attrs["chosen"] = "; ".join([*chosen_of_labels, *chosen])
     return result
+
+
+def _by_query(result: "xarray.Dataset") -> "xarray.Dataset":
+    """Means over test queries in the place of the values of each, which stay for the end of the run."""
+    values = result["ndcg@10"]
+    result["ndcg@10"] = values.mean("ndcg@10_0")
+    result["ndcg@10 of query"] = values.isel(step=-1)
+    result = result.rename({"ndcg@10_0": "query"}).dropna("query", how="all", subset=["ndcg@10 of query"])
+    return result.assign_coords(query=[f" query {number}" for number in range(result.sizes["query"])])
 
 
 def _run(request: FigureRequest, zoom: bool = False) -> "xarray.Dataset":
     return _runs(shared(request), zoom)
 
 
-def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str, float] | None = None) -> Report:
+def _by_user(
+    result: "xarray.Dataset", metric: str, digits: int, level: dict[str, float] | None = None, table: str = ""
+) -> Report:
     """Panels and a table of the last values, a line for each policy and a column for each user.
 
     Args:
@@ -150,6 +170,7 @@ def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str
       metric: which of their variables.
       digits: decimals of the table.
       level: {label: height} of a horizontal line.
+      table: another table with its own errors, in the place of that with errors over seeds.
     """
     figure, axes = panels(len(USERS))
     entries: Entries = {}
@@ -158,40 +179,82 @@ def _by_user(result: "xarray.Dataset", metric: str, digits: int, level: dict[str
         for (label, height), line in zip((level or {}).items(), ("--", ":"), strict=False):
             entries[label] = ax.axhline(height, label=label, **REFERENCE | {"linestyle": line})
     legend_below(figure, entries)
-    chosen = f"Chosen on validation queries: {result.attrs['chosen']}. ± is the standard error over seeds."
-    chosen += " Every fold has its share of them." if "Fold" in result.attrs["chosen"] else ""
-    return Report(result, figure, f"{by_user(result, metric, digits)}\n\n{chosen}")
+    table = table or f"{by_user(result, metric, digits)}\n\n± is the standard error over seeds."
+    chosen = f"Chosen on validation queries: {result.attrs['chosen']}."
+    chosen += " Every fold has its share of the seeds." if "Fold" in result.attrs["chosen"] else ""
+    return Report(result, figure, f"{table}\n\n{chosen}")
 
 
-def _verdicts(result: "xarray.Dataset", metric: str, digits: int, only_pairrank: bool = False) -> str:
-    """The orderings of Sec. 4.2: PairRank above all others, PairRank_C above _R, and PDGD above MGD and DBGD.
+_ONLINE = ("SGDRankNet", "PDGD", "EpsilonGreedy")  # the baselines that are not of DBGD's kind
+_DUELS = ("MGD", "DBGD")
 
-    Of Figure 5 the paper says only that PairRank comes closest to the offline ranker.
+
+def _verdicts(
+    result: "xarray.Dataset", metric: str, digits: int, own: tuple[tuple[str, str, str], ...], two_ways: bool = False
+) -> list[str]:
+    """The orderings of Sec. 4.2, for each user: PairRank above all others, and the figure's ``own`` claims.
+
+    With ``two_ways``, ``metric`` is of every test query.
     """
     known = [str(policy) for policy in result["policy"].values]
-    baselines = [policy for policy in known if not policy.startswith("PairRank")]
-    lines = [f"{HOW} {metric} at the end, over seeds:", ""]
+    claims = list(own)
+    for kind in ("", " (released)"):
+        for explores in "CR":
+            claims += [(f"PairRank_{explores}{kind}", "above", other) for other in (*_ONLINE, *_DUELS)]
+    lines = []
     for user in USERS:
-        last = result[metric].isel(step=-1).sel(user=user)
-        claims = [] if only_pairrank else [("PDGD", other) for other in ("MGD", "DBGD")]
-        for kind in ("", " (released)"):
-            claims += [] if only_pairrank else [(f"PairRank_C{kind}", f"PairRank_R{kind}")]
-            claims += [(f"PairRank_{explores}{kind}", other) for explores in "CR" for other in baselines]
+        last = result[metric].sel(user=user)
+        last = last.isel(step=-1) if "step" in last.dims else last
+        interval = two_way_difference if two_ways else difference
         lines += [
-            verdict(user, name, "above", other, last, digits) for name, other in claims if {name, other} <= set(known)
+            verdict(user, name, side, other, last, digits, interval)
+            for name, side, other in claims
+            if {name, other} <= set(known)
         ]
-    return "\n".join(lines)
+    return lines
+
+
+_EXPLORATION = tuple((f"PairRank_C{kind}", "above", f"PairRank_R{kind}") for kind in ("", " (released)"))
 
 
 def fig3(request: FigureRequest) -> Report:
     """Figure 3: offline NDCG@10 of seven policies and three users, and of rankers that are trained on the labels."""
     result = _run(request)
     levels = {label: result.attrs[label] for label in OFFLINE}
-    report = _by_user(result, "ndcg@10", 4, levels)
+    report = _by_user(result, "ndcg@10", 4, levels, _by_user_two_ways(result))
     told = "; ".join(f"{label} {level:.4f}" for label, level in levels.items())
     highest = float(result["ndcg@10"].isel(step=-1).mean("seed").max())
     more = f"Trained on the labels: {told}. The highest online is {highest:.4f}."
-    return report._replace(table=f"{report.table}\n\n{more}\n\n{_verdicts(result, 'ndcg@10', 4)}")
+    own = (  # Sec. 4.2.1
+        *_EXPLORATION,
+        *((policy, "above", duel) for policy in ("PDGD", "SGDRankNet") for duel in _DUELS),
+        ("EpsilonGreedy", "below", "SGDRankNet"),
+        ("EpsilonGreedy", "below", "MGD"),
+    )
+    last = result["ndcg@10 of query"]
+    lines = [f"{HOW_TWO_WAYS} NDCG@10 at the end, of {last.sizes['query']} test queries with a relevant document:", ""]
+    lines += _verdicts(result, "ndcg@10 of query", 4, own, two_ways=True)
+    if {"SGDRankNet", "PDGD"} <= set(last["policy"].values):
+        for user in USERS:
+            ranknet, pdgd = (last.sel(user=user, policy=policy) for policy in ("SGDRankNet", "PDGD"))
+            apart = two_way_difference(ranknet, pdgd)
+            lines.append(alike(f"{user}: SGDRankNet is comparable to PDGD", apart, float(pdgd.mean()), 4))
+    reference, level = result["offline RankNet of query"], levels["offline RankNet"]
+    for policy in (policy for policy in last["policy"].values if policy.startswith("PairRank")):
+        apart = two_way_difference(last.sel(user="perfect", policy=policy), reference)
+        lines.append(alike(f"perfect: {policy} converges to the offline RankNet", apart, level, 4))
+    return report._replace(table="\n\n".join([report.table, more, "\n".join(lines)]))
+
+
+def _by_user_two_ways(result: "xarray.Dataset") -> str:
+    """A table of NDCG@10 at the end with both errors, a line for each policy and a column for each user."""
+    last = result["ndcg@10 of query"]
+    rows = []
+    for policy in last["policy"].values:
+        cells = (last.sel(policy=policy, user=user) for user in USERS)
+        rows.append([str(policy), *(with_both_errors(*two_way_error(c), error_over_seeds(c), 4) for c in cells)])
+    header = [f"ndcg@10 at {int(result['step'][-1]):,}", *USERS]
+    return f"{markdown(header, rows)}\n\n{TWO_WAY_ERRORS}"
 
 
 def fig4(request: FigureRequest) -> Report:
@@ -200,7 +263,9 @@ def fig4(request: FigureRequest) -> Report:
     report = _by_user(result, "cndcg", 1)
     # Kendall's tau regret, which Theorem 1 bounds
     misordered = by_user(result, "regret", 0).replace("regret at", "mis-ordered pairs, steps 1 to", 1)
-    return report._replace(table=f"{report.table}\n\n{misordered}\n\n{_verdicts(result, 'cndcg', 1)}")
+    own = (*_EXPLORATION, ("SGDRankNet", "above", "EpsilonGreedy"), ("SGDRankNet", "above", "PDGD"))  # Sec. 4.2.2
+    lines = [f"{HOW} cndcg at the end, over seeds:", "", *_verdicts(result, "cndcg", 1, own)]
+    return report._replace(table="\n\n".join([report.table, misordered, "\n".join(lines)]))
 
 
 def fig5(request: FigureRequest) -> Report:
@@ -208,8 +273,22 @@ def fig5(request: FigureRequest) -> Report:
     result = _run(request)
     first, second = (f"cosine to {label}" for label in OFFLINE)  # the paper's, and that of the better ranker
     report = _by_user(result, first, 3)
-    verdicts = _verdicts(result, first, 3, only_pairrank=True)
-    return report._replace(table="\n\n".join([report.table, by_user(result, second, 3), verdicts]))
+    own = tuple((policy, "above", duel) for policy in _ONLINE for duel in _DUELS)  # Sec. 4.2.3
+    lines = [f"{HOW} {first}, at the end if no step is named, over seeds:", "", *_verdicts(result, first, 3, own)]
+    cosines = result[first].transpose(..., "step")
+    early = cosines.isel(step=cosines.sizes["step"] // 10 - 1 if cosines.sizes["step"] >= 10 else 0)
+    at = f"step {int(early['step']):,}"
+    policies = [str(policy) for policy in cosines["policy"].values]
+    for user in USERS:
+        if {"SGDRankNet", "PDGD"} <= set(policies):
+            lines.append(verdict(f"{user}, {at}", "SGDRankNet", "above", "PDGD", early.sel(user=user), 3))
+        for policy in (policy for policy in policies if policy not in _DUELS):
+            now, then = (
+                curve.sel(user=user, policy=policy).drop_vars("step") for curve in (cosines.isel(step=-1), early)
+            )
+            claim = f"{user}: {policy} comes closer between {at} and the end"
+            lines.append(signed(claim, "above", difference(now, then), 3))
+    return report._replace(table="\n\n".join([report.table, by_user(result, second, 3), "\n".join(lines)]))
 
 
 def fig6(request: FigureRequest) -> Report:

@@ -22,7 +22,7 @@ from jaxrank.learning import counterfactual, unbiased
 from jaxrank.learning.counterfactual import LoggedLists
 from jaxrank.learning.probes import OfflineNDCG
 from jaxrank.learning.training import offline_ranknet, train
-from jaxrank.output.intervals import mean_and_interval
+from jaxrank.output.intervals import two_way_difference, two_way_interval
 from jaxrank.output.plotting import panels
 from jaxrank.output.report import Report
 from jaxrank.output.tables import counted, markdown, plus_minus
@@ -184,7 +184,8 @@ def _table(result: "xarray.Dataset", about: str) -> str:
         for world in names:
             values = result["ndcg"].sel(world=world)
             against[world, method] = [
-                _difference(values.sel(learner=method), values.sel(learner=other)) for other in ("naive", "labels")
+                two_way_difference(values.sel(learner=method), values.sel(learner=other))
+                for other in ("naive", "labels")
             ]
             gap, low, high = against[world, method][0]
             cells.append("–" if method == "naive" else f"{gap:+.4f} [{low:+.4f}, {high:+.4f}]")
@@ -209,19 +210,6 @@ def _table(result: "xarray.Dataset", about: str) -> str:
             "\n".join(lines),
         ]
     )
-
-
-def two_way_interval(values: "xarray.DataArray") -> tuple["xarray.DataArray", "xarray.DataArray"]:
-    """The mean over queries and seeds, and half of a 95 % interval for other queries and other seeds."""
-    mean, over_queries = mean_and_interval(values)
-    _, over_seeds = mean_and_interval(values.mean("query"))
-    return mean, (over_queries**2 + over_seeds.fillna(0) ** 2) ** 0.5  # of a single seed, over queries alone
-
-
-def _difference(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float, float, float]:
-    """The mean of a paired difference, and the ends of its interval."""
-    mean, half = map(float, two_way_interval(values - other))
-    return mean, mean - half, mean + half
 
 
 def _named(methods: list[str]) -> str:
