@@ -9,6 +9,7 @@ PairRank as released has the released hyper-parameters. ``query_streams`` says h
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable
 from functools import cache, partial
 from itertools import product
@@ -73,6 +74,7 @@ TUNED: dict[str, dict[str, tuple[float, ...]]] = {  # by policy: what is tuned, 
     "EpsilonGreedy": {"learning_rate": (0.01, 0.03, 0.09), "epsilon": (0.05, 0.1, 0.2)},
 }
 _SIZES = {"smoke": Size(8, 2, 60), "laptop": Size(0, 5, 2_000), "paper": Size(0, 20, 5_000)}  # 0: all queries
+_BLOCK_QUERIES = 20  # the first ones of the training queries, of which figures 6 and 7 have the blocks
 _RECORDS = {"smoke": 3, "laptop": 40, "paper": 50}
 
 
@@ -109,7 +111,7 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     epochs = 3 if request.scale == "smoke" else 100
     num_folds = 1 if request.scale == "smoke" else FOLDS
     ideal = OfflineNDCG(queries.test)
-    blocks = BlockSizes(num_queries=20, top=queries.train.max_documents)
+    blocks = BlockSizes(num_queries=_BLOCK_QUERIES, top=queries.train.max_documents)
     probes: dict[str, Any] = {"blocks": blocks} if zoom else {"ndcg@10": OfflineNDCG(queries.test, by_query=True)}
     of_labels: dict[str, np.ndarray] = {}
     chosen_of_labels = []
@@ -214,6 +216,12 @@ def _verdicts(
     return lines
 
 
+def _early(values: "xarray.DataArray") -> tuple["xarray.DataArray", str]:
+    """The values after a tenth of the run, and which step that is."""
+    found = values.isel(step=max(values.sizes["step"] // 10, 1) - 1)
+    return found, f"step {int(found['step']):,}"
+
+
 _EXPLORATION = tuple((f"PairRank_C{kind}", "above", f"PairRank_R{kind}") for kind in ("", " (released)"))
 
 
@@ -275,9 +283,8 @@ def fig5(request: FigureRequest) -> Report:
     report = _by_user(result, first, 3)
     own = tuple((policy, "above", duel) for policy in _ONLINE for duel in _DUELS)  # Sec. 4.2.3
     lines = [f"{HOW} {first}, at the end if no step is named, over seeds:", "", *_verdicts(result, first, 3, own)]
-    cosines = result[first].transpose(..., "step")
-    early = cosines.isel(step=cosines.sizes["step"] // 10 - 1 if cosines.sizes["step"] >= 10 else 0)
-    at = f"step {int(early['step']):,}"
+    cosines = result[first]
+    early, at = _early(cosines)
     policies = [str(policy) for policy in cosines["policy"].values]
     for user in USERS:
         if {"SGDRankNet", "PDGD"} <= set(policies):
@@ -313,14 +320,14 @@ def fig6(request: FigureRequest) -> Report:
     legend_below(figure, entries | band_entry(describe_error(sizes.isel(user=0))))
     header = ["policy", "user", "rank", *(f"size at {int(mean['step'][m]):,}" for m in marks)]
     chosen = f"Chosen on validation queries: {result.attrs['chosen']}."
-    verdicts = _block_verdicts(result["blocks"].isel(step=-1))
-    return Report(result, figure, "\n\n".join([markdown(header, rows), chosen, verdicts]))
+    lines = [*_block_verdicts(result["blocks"].isel(step=-1)), *_slow_blocks(result["blocks"])]
+    return Report(result, figure, "\n\n".join([markdown(header, rows), chosen, "\n".join(lines)]))
 
 
 BLOCKS = {1: 1.1, 5: 1.4, 10: 2.2}  # Figure 6: the size of the block at a rank after 5,000 steps, on MSLR-WEB10K
 
 
-def _block_verdicts(sizes: "xarray.DataArray") -> str:
+def _block_verdicts(sizes: "xarray.DataArray") -> list[str]:
     """Is the block at a rank as small as in Figure 6, in the mean over users, by a 95 % interval over seeds?"""
     lines = [
         "Verdicts on Figure 6: sizes at the end, means over users, 95 % intervals over seeds by Student's t. A size is "
@@ -340,7 +347,30 @@ def _block_verdicts(sizes: "xarray.DataArray") -> str:
             lines.append(judged("not reproduced", claim, found))
         else:
             lines.append(judged("cannot be tested here", claim, f"{found}, too wide to tell"))
-    return "\n".join(lines)
+    return lines
+
+
+def _slow_blocks(blocks: "xarray.DataArray") -> list[str]:
+    """What Sec. 4.2.4 says of the pace: blocks shrink slower for navigational users, and slower at rank 10."""
+    early, at = _early(blocks)
+    early = early.isel(blocks_0=[min(rank, early.sizes["blocks_0"] - 1) for rank in BLOCKS])
+    early = early.assign_coords(blocks_0=list(BLOCKS))  # by rank
+    lines = []
+    for policy in early["policy"].values:
+        sizes = early.sel(policy=policy)
+        by_user, by_rank = sizes.mean("blocks_0"), sizes.mean("user")
+        for user in ("perfect", "informational"):
+            claim = f"{at}: blocks of {policy} are larger for navigational users than for {user} ones"
+            lines.append(signed(claim, "above", _gap(by_user, "user", "navigational", user), 1))
+        for rank in (1, 5):
+            claim = f"{at}: the block of {policy} at rank 10 is larger than that at rank {rank}"
+            lines.append(signed(claim, "above", _gap(by_rank, "blocks_0", 10, rank), 1))
+    return lines
+
+
+def _gap(values: "xarray.DataArray", dim: str, one: Any, other: Any) -> tuple[float, float, float]:
+    """The difference of two places along a dimension, paired by run, with its interval."""
+    return difference(values.sel({dim: one}, drop=True), values.sel({dim: other}, drop=True))
 
 
 def fig7(request: FigureRequest) -> Report:
@@ -367,7 +397,29 @@ def fig7(request: FigureRequest) -> Report:
     for ax in axes:  # two legends, for the panels show different things
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.1), ncols=2, frameon=False, fontsize="small")
     header = [f"number of blocks, {policy}", *(f"at {int(values['step'][m]):,}" for m in marks)]
-    return Report(result, figure, markdown(header, rows))
+    text = f"Means over runs and the first {_BLOCK_QUERIES} training queries; a rank counts in queries that have it."
+    lines = [f"{HOW} Over seeds:", "", *_middle_blocks(result["blocks"].isel(policy=0))]
+    return Report(result, figure, "\n\n".join([markdown(header, rows), text, "\n".join(lines)]))
+
+
+def _middle_blocks(blocks: "xarray.DataArray") -> list[str]:
+    """What Sec. 4.2.4 says of Figure 7: larger blocks at middle ranks, and fewer blocks for navigational users."""
+    early, at = _early(blocks)
+    sizes = early.sel(user="informational").isel(blocks_0=slice(1, None)).dropna("blocks_0", how="all")
+    thirds = [part.mean("blocks_0") for part in _thirds(sizes)]
+    lines = []
+    for place, third in (("top", thirds[0]), ("bottom", thirds[2])):
+        claim = f"informational, {at}: blocks at the middle third of ranks are larger than at the {place} third"
+        lines.append(signed(claim, "above", difference(thirds[1], third), 1))
+    for user in ("perfect", "informational"):
+        claim = f"{at}: there are fewer blocks for navigational users than for {user} ones"
+        lines.append(signed(claim, "below", _gap(early.isel(blocks_0=0), "user", "navigational", user), 1))
+    return lines
+
+
+def _thirds(sizes: "xarray.DataArray") -> list["xarray.DataArray"]:
+    ends = np.linspace(0, sizes.sizes["blocks_0"], 4).round().astype(int)
+    return [sizes.isel(blocks_0=slice(*pair)) for pair in itertools.pairwise(ends)]
 
 
 VARIANTS = {  # pair rule × scaling of the loss, each with a λ of its size; α is that of the released code's example

@@ -1,0 +1,117 @@
+"""What the papers' figures say of their claims, on curves made by hand."""
+
+import numpy as np
+import pytest
+import xarray
+
+from jaxrank.output.report import alike, signed
+from jaxrank.studies.papers import bubblerank, cascadehybrid, pairrank
+
+STEPS = np.array([1, 10, 100, 1_000, 10_000])
+NOISE = np.random.default_rng(0).normal(scale=0.01, size=(3, 4))
+
+
+def curves(**of_policies):
+    """Values [policy, query, seed, step] from values by step, with a little noise by query and seed."""
+    values = np.array(list(of_policies.values()), float)[:, None, None, :] + NOISE[:, :, None]
+    coords = {"policy": list(of_policies), "query": range(3), "seed": range(4), "step": STEPS}
+    return xarray.DataArray(values, coords, ("policy", "query", "seed", "step"))
+
+
+def by_seed(values, **dims):
+    """Values along the named dimensions, with a little noise by seed."""
+    values = np.asarray(values, float)[..., None] + NOISE[0]
+    return xarray.DataArray(values, dims | {"seed": range(4)}, (*dims, "seed"))
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [((3.0, 1.0, 5.0), "reproduced"), ((-3.0, -5.0, -1.0), "it is the other way round"),
+     ((1.0, -1.0, 3.0), "the interval contains 0"), ((1.0, np.nan, np.nan), "cannot be tested here")],
+)  # fmt: skip
+def test_a_signed_claim_is_judged_by_where_its_interval_is(found, word):
+    assert word in signed("a claim", "above", found, 1)
+    low = tuple(-x for x in (found[0], found[2], found[1]))
+    assert word in signed("a claim", "below", low, 1)
+
+
+@pytest.mark.parametrize(
+    ("found", "word"),
+    [((0.0, -0.4, 0.4), "**reproduced**"), ((1.0, 0.6, 1.4), "not reproduced"), ((0.0, -0.4, 0.6), "too wide to tell"),
+     ((0.0, np.nan, np.nan), "one run has no interval"), ((-1.0, -1.4, -0.6), "not reproduced")],
+)  # fmt: skip
+def test_values_are_alike_if_they_are_surely_within_five_percent(found, word):
+    assert word in alike("a claim", found, 10.0, 2) and "within ± 0.50, 5 %" in alike("a claim", found, 10.0, 2)
+
+
+def test_bubbleranks_early_advantage_has_its_steps():
+    regret = curves(BubbleRank=[5, 6, 7, 60, 80], BatchRank=[5, 9, 20, 30, 40], TopRank=[0, 1, 2, 3, 4])
+    first, second = bubblerank._crossing("cm", regret)
+    assert "of BatchRank is below 0 from step 10 to 100; its mean stays above 0 from step 1,000 on" in first
+    assert "of TopRank is below 0 at no step; its mean stays above 0 from step 1 on" in second
+
+
+def test_linear_growth_is_an_exponent_near_1():
+    linear, flat = (curves(CascadeKLUCB=values).sel(policy="CascadeKLUCB") for values in (STEPS, np.sqrt(STEPS)))
+    assert "**reproduced**" in bubblerank._linear(linear, "a claim") and "steps^1.00 from" in bubblerank._linear(
+        linear, ""
+    )
+    assert "not reproduced" in bubblerank._linear(flat, "a claim") and "steps^0.50 from" in bubblerank._linear(flat, "")
+    assert "0 until step 1,000" in bubblerank._linear(0 * linear, "a claim")
+
+
+def test_bubbleranks_ndcg_approaches_1_and_is_hardly_below_the_production_list():
+    both = {"StaticRanking": [0.9] * 5}
+    good, worse = ([0.9, 0.92, 0.95, 0.98, 0.99], [0.9, 0.5, 0.8, 0.8, 0.8])
+    approaches, never = bubblerank._ndcg_claims("cm", curves(BubbleRank=good, **both))
+    assert "**reproduced**" in approaches and "**reproduced**" in never
+    approaches, never = bubblerank._ndcg_claims("cm", curves(BubbleRank=worse, **both))
+    assert "not reproduced" in approaches and "not reproduced" in never
+
+
+def test_cascadehybrids_gap_closes_with_d_and_its_regret_falls_with_k():
+    def one(hybrid, full):
+        return (
+            curves(CascadeHybrid=[hybrid] * 5, CascadeLinUCBFull=[full] * 5)
+            .rename(query="user")
+            .to_dataset(name="regret")
+        )
+
+    [closes] = cascadehybrid._gap_closes({5: one(10, 30), 10: one(10, 90), 18: one(10, 20)})
+    assert "**reproduced**" in closes and "d = 18 than with d = 5 (-10.0 [" in closes
+    falls, rises = cascadehybrid._falls({5: one(30, 0), 10: one(10, 0), 15: one(20, 0)})
+    assert "**reproduced**: K = 10:" in falls and "not reproduced**: K = 15:" in rises
+    assert cascadehybrid._gap_closes({}) == cascadehybrid._falls({}) == []
+
+
+def test_pairranks_blocks_are_judged_after_a_tenth_of_the_run():
+    """Blocks [policy, user, step, rank]; at index 0 of the ranks is the number of blocks."""
+    shrunk = np.ones((1, 3, 20, 13))
+    early = shrunk.copy()
+    early[:, :, 1] = [9, 2, 2, 2, 2, 3, 3, 3, 3, 4, 1, 1, 1]
+    early[:, 1, 1] += 3  # navigational
+    early[:, 1, 1, 0] = 5
+    dims = {
+        "policy": ["PairRank_C"],
+        "user": list(pairrank.USERS),
+        "step": range(100, 2_100, 100),
+        "blocks_0": range(13),
+    }
+    blocks = by_seed(early, **dims)
+    lines = pairrank._slow_blocks(blocks)
+    assert len(lines) == 4 and all(" step 200: " in line for line in lines)
+    assert ["**reproduced**" in line for line in lines] == [True, True, False, False], "rank 10 is smallest here"
+    lines = pairrank._middle_blocks(blocks.isel(policy=0))
+    assert len(lines) == 4 and all("**reproduced**" in line for line in lines)
+    lines = [*pairrank._slow_blocks(by_seed(shrunk, **dims)), *pairrank._middle_blocks(by_seed(shrunk, **dims)[0])]
+    assert all("not reproduced" in line for line in lines)
+
+
+def test_ndcg_of_test_queries_is_their_mean_over_time_and_each_at_the_end():
+    """The second query has no relevant document."""
+    values = np.arange(16.0).reshape(1, 2, 2, 4)[..., :3]  # [user, seed, step, query]
+    values[..., 1] = np.nan
+    run = xarray.Dataset({"ndcg@10": (("user", "seed", "step", "ndcg@10_0"), values)}, {"step": [1, 2], "seed": [0, 1]})
+    found = pairrank._by_query(run)
+    np.testing.assert_array_equal(found["ndcg@10"], np.nanmean(values, axis=-1))
+    np.testing.assert_array_equal(found["ndcg@10 of query"], values[:, :, 1][..., [0, 2]])
