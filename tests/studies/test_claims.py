@@ -5,7 +5,7 @@ import pytest
 import xarray
 
 from jaxrank.output.report import alike, signed
-from jaxrank.studies.papers import bubblerank, cascadehybrid, pairrank
+from jaxrank.studies.papers import batchrank, bubblerank, cascadehybrid, pairrank
 
 STEPS = np.array([1, 10, 100, 1_000, 10_000])
 NOISE = np.random.default_rng(0).normal(scale=0.01, size=(3, 4))
@@ -67,6 +67,13 @@ def test_bubbleranks_ndcg_approaches_1_and_is_hardly_below_the_production_list()
     assert "**reproduced**" in approaches and "**reproduced**" in never
     approaches, never = bubblerank._ndcg_claims("cm", curves(BubbleRank=worse, **both))
     assert "not reproduced" in approaches and "not reproduced" in never
+
+
+def test_a_query_is_learnt_from_where_its_regret_per_step_stays_low():
+    low, high = batchrank.STUCK / 2, batchrank.STUCK * 2
+    windows = [[low] * 5, [high, low, low, low, low], [low, low, high, low, low], [low, low, low, low, high]]
+    regret = xarray.DataArray(windows, {"step": [1, 2, 3, 4, 5]}, ("query", "step"))
+    np.testing.assert_allclose(batchrank._learnt(regret), [0, 0.2, 0.6, 2])
 
 
 def test_cascadehybrids_gap_closes_with_d_and_its_regret_falls_with_k():

@@ -16,8 +16,9 @@ import numpy as np
 from jaxrank.core.bounds import batchrank_bound
 from jaxrank.core.types import ClickModel, Policy
 from jaxrank.environments.click_bandit import ClickBandit
+from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import Entries, draw_bound, draw_curves, legend_below, panels, styles
-from jaxrank.output.report import HOW, Report, judged, verdict
+from jaxrank.output.report import HOW, Report, judged, signed, verdict
 from jaxrank.output.results import mean_and_error, per_step
 from jaxrank.output.tables import markdown
 from jaxrank.policies import BatchRank, CascadeKLUCB, RankedExp3
@@ -85,7 +86,52 @@ def fig1(request: FigureRequest) -> Report:
         rows.append([title, *(_scientific(final.sel(policy=p)) for p in final["policy"].values)])
     legend_below(figure, entries)
     header = ["regret per step in the last 1 %", *map(str, result["policy"].values)]
-    return Report(result, figure, markdown(header, rows))
+    lines = [f"{HOW} Regret per step:", "", *_trends(result, problems[2][1])]
+    return Report(result, figure, "\n\n".join([markdown(header, rows), "\n".join(lines)]))
+
+
+def _trends(result: "xarray.Dataset", worst: Any) -> list[str]:
+    """The trends that Figure 1 stands for, over all queries; ``worst`` is the one of its third panel."""
+    regret = per_step(result["regret"]).mean("seed")
+    known = [str(policy) for policy in regret["policy"].values]
+    last = regret.isel(step=-1)
+    lines = []
+    for policy in (policy for policy in known if policy.startswith("CascadeKLUCB")):
+        good = float((last.sel(click_model="cm", policy=policy) < STUCK).mean())
+        claim = f"CM: {policy} performs very well on most queries"
+        word = "reproduced" if good > 0.5 else "not reproduced"
+        lines.append(judged(word, claim, f"below {STUCK:g} on {good:.0%} of them in the last 1 %"))
+    for policy in (policy for policy in known if policy.startswith("BatchRank")):
+        learnt = _learnt(regret.sel(click_model="cm", policy=policy))
+        quick, late = float((learnt <= 0.1).mean()), float((learnt > 0.5).mean())
+        found = f"regret stays below {STUCK:g} from the first tenth of the run on in {quick:.0%} of the queries"
+        word = "reproduced" if quick >= 0.5 else "not reproduced"
+        lines.append(judged(word, f"CM: {policy} often learns quickly", f"{found}; half of them counts as often"))
+        word = "reproduced" if late > 0 else "not reproduced"
+        claim = f"CM: {policy} sometimes requires close to T steps"
+        lines.append(judged(word, claim, f"it does so from the second half on, or never, in {late:.0%}"))
+    for kind in ("", " (released)"):
+        ours, rival = f"BatchRank{kind}", f"RankedExp3{kind}"
+        if {ours, rival} <= set(known):
+            below = last.sel(policy=ours, drop=True) < last.sel(policy=rival, drop=True)
+            word = "reproduced" if bool(below.all()) else "not reproduced"
+            found = f"on {int(below.sum())} of {below.size} pairs of query and click model, by means over seeds"
+            lines.append(judged(word, f"{ours} outperforms {rival} in all experiments", found))
+        learner = f"CascadeKLUCB{kind}"
+        if {learner, rival} <= set(known):
+            here = per_step(result["regret"]).sel(click_model="pbm", query=[worst])
+            where = f"PBM, query {worst}, last 1 %"
+            lines.append(verdict(where, rival, "below", learner, here.isel(step=-1), 6))
+    return lines
+
+
+def _learnt(regret: "xarray.DataArray") -> "xarray.DataArray":
+    """The fraction of the run after which a query's regret per step stays below ``STUCK``; above 1 if it never does."""
+    steps = regret["step"].values
+    above = (regret >= STUCK).transpose(..., "step")
+    bad = np.where(above.values, np.arange(1, len(steps) + 1), 0).max(axis=-1)  # windows up to the last that is above
+    ends = np.array([0, *steps[:-1], 2 * steps[-1]])
+    return above.isel(step=-1, drop=True).copy(data=ends[bad] / steps[-1])
 
 
 def fig2(request: FigureRequest) -> Report:
@@ -121,11 +167,29 @@ def fig2(request: FigureRequest) -> Report:
         ]
         lines += [verdict(where, *claim, here, 6) for claim in claims if {claim[0], claim[2]} <= set(policies)]
         if model == "pbm":
+            lines += _robust(result["regret"].sel(click_model=model), here)
             lines += [_stuck(p, here.sel(policy=p)) for p in policies if p.startswith("CascadeKLUCB")]
     legend_below(figure, entries)
     header = ["model", "policy", "regret per step in the last 1 %", f"runs above {STUCK:g}"]
     notes = f"± is the standard error over queries, of means over seeds. {seeds_of_each(result)}"
     return Report(result, figure, "\n\n".join([markdown(header, rows), notes, "\n".join(lines)]))
+
+
+def _robust(regret: "xarray.DataArray", last: "xarray.DataArray") -> list[str]:
+    """PBM: BatchRank is below CascadeKL-UCB at 2 million steps already, and fewer of its runs are stuck."""
+    lines = []
+    known = set(regret["policy"].values)
+    half_way = per_step(regret).sel(step=2_000_000, method="nearest")
+    for kind in ("", " (released)"):
+        ours, rival = f"BatchRank{kind}", f"CascadeKLUCB{kind}"
+        if {ours, rival} <= known:
+            where = f"PBM, step {int(half_way['step']):,}"
+            lines.append(verdict(where, ours, "below", rival, half_way, 6))
+            stuck = (last > STUCK).where(last.notnull())
+            apart = difference(stuck.sel(policy=ours), stuck.sel(policy=rival))
+            claim = f"PBM: fewer runs of {ours} than of {rival} end above {STUCK:g} per step"
+            lines.append(signed(claim, "below", apart, 3))
+    return lines
 
 
 def _share(final: "xarray.DataArray") -> str:
