@@ -127,11 +127,12 @@ def run(
     environment: Environment,
     num_steps: int,
     num_seeds: int,
+    own: Mapping[str, Mapping[str, Any]] | None = None,
     **options: Any,
 ) -> "xarray.Dataset":
     """``compare``, saved under ``name`` in the request's ``checkpoint`` and with its numbers of seeds.
 
-    A policy with fewer seeds than the others has NaN for the missing ones.
+    A policy with fewer seeds than the others has NaN for the missing ones. ``own`` are the options of single policies.
     """
     unknown = [asked for asked in request.asked_seeds() if asked and asked not in policies]
     if unknown:
@@ -148,7 +149,7 @@ def run(
             checkpoint_dir=folder,
             resume=folder is not None,
             progress=request.progress,
-            **options,
+            **options | dict((own or {}).get(label, {})),
         )
     return stack(runs)
 

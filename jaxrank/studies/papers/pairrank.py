@@ -87,18 +87,17 @@ def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         "": _of_fold(request, zoom)
     }
     runs = list(by_fold.values())
-    if zoom:  # the number of blocks, then as many ranks as the longest query of a fold has documents
+    # Every fold has test queries of its own, and blocks at as many ranks as its longest query has documents.
+    runs = [run.assign_coords(query=name + run["query"]) for name, run in zip(by_fold, runs, strict=True)]
+    if zoom:
         runs = [run.assign_coords(blocks_0=np.arange(run.sizes["blocks_0"])) for run in runs]
-    else:  # every fold has test queries of its own
-        runs = [run.assign_coords(query=name + run["query"]) for name, run in zip(by_fold, runs, strict=True)]
     result = xarray.concat(runs, "seed", combine_attrs="drop_conflicts", join="outer")
     result = result.assign_coords(seed=np.arange(result.sizes["seed"]))
     if zoom:  # 0 is the size at a rank that none of a fold's queries has
         result["blocks"] = result["blocks"].where(result["blocks"] > 0)
     result.attrs |= {"data": request.world, "scale": request.scale}
     result.attrs["wall_time_seconds"] = sum(run.attrs["wall_time_seconds"] for run in runs)
-    if not zoom:
-        result.attrs |= {label: float(np.mean([run.attrs[label] for run in runs])) for label in OFFLINE}
+    result.attrs |= {label: float(np.mean([run.attrs[label] for run in runs])) for label in OFFLINE}
     chosen = [f"{name}: {run.attrs['chosen']}" if name else run.attrs["chosen"] for name, run in by_fold.items()]
     result.attrs["chosen"] = ". ".join(chosen)
     return result
@@ -110,25 +109,26 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     tries = 0 if request.scale == "smoke" else 4
     epochs = 3 if request.scale == "smoke" else 100
     num_folds = 1 if request.scale == "smoke" else FOLDS
-    ideal = OfflineNDCG(queries.test)
-    blocks = BlockSizes(num_queries=_BLOCK_QUERIES, top=queries.train.max_documents)
-    probes: dict[str, Any] = {"blocks": blocks} if zoom else {"ndcg@10": OfflineNDCG(queries.test, by_query=True)}
+    ndcg = OfflineNDCG(queries.test, by_query=True)
+    probes: dict[str, Any] = {"ndcg@10": ndcg}
     of_labels: dict[str, np.ndarray] = {}
     chosen_of_labels = []
-    for label, loss in ({} if zoom else OFFLINE).items():
+    for label, loss in OFFLINE.items():
         strength, text = offline(queries, epochs, tries, num_folds, label=label, loss=loss)
         best = train(queries.train, loss, num_epochs=epochs, regularization=strength)
         probes[f"cosine to {label}"] = Cosine(best)
-        of_labels[label] = np.asarray(ideal.of_scores(queries.test.features @ best))
+        of_labels[label] = np.asarray(ndcg.of_scores(queries.test.features @ best))
         chosen_of_labels.append(text)
-    first, name = (f"pairrank-{figure}-{request.stop_at}" for figure in ("fig3", "fig6" if zoom else "fig3"))
+    name = f"pairrank-fig3-{request.stop_at}"
     policies = {label: POLICIES[label]() for label in POLICIES if label.startswith("PairRank_C") or not zoom}
     grids = two_of_each(TUNED) if request.scale == "smoke" else TUNED
-    policies, chosen = tuned(queries, request, first, policies, grids, size.num_steps // 4, tries, num_folds)
+    policies, chosen = tuned(queries, request, name, policies, grids, size.num_steps // 4, tries, num_folds)
     if zoom:  # hyper-parameters with which blocks are as small as published
         policies["PairRank_C (λ = 0.1, α = 0.01)"] = PairRank(regularization=0.1, alpha=0.01)
     else:  # both PairRanks have the same hyper-parameters
         policies["PairRank_R"] = dataclasses.replace(cast(Any, policies["PairRank_C"]), exploration="random")
+    blocks = BlockSizes(num_queries=_BLOCK_QUERIES, top=queries.train.max_documents)
+    with_blocks = {"probes": probes | {"blocks": blocks}}  # figures 3 to 5 have the same runs, and leave the blocks out
     result = run(
         request,
         name,
@@ -136,6 +136,7 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         stream(queries.train, request),
         size.num_steps,
         size.num_seeds,
+        own={label: with_blocks for label in policies if label.startswith("PairRank_C")},
         num_records=_RECORDS[request.scale],
         metrics=("cndcg", "ndcg", "regret"),
         probes=probes,
@@ -143,8 +144,8 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     for label, by_query in of_labels.items():
         result.attrs[label] = float(np.nanmean(by_query))
         result[f"{label} of query"] = (("seed", "ndcg@10_0"), np.tile(by_query, (result.sizes["seed"], 1)))
-    if not zoom:
-        result = _by_query(result)
+    result = _by_query(result)
+    result = result if zoom else result.drop_vars("blocks", errors="ignore")
     result.attrs["chosen"] = "; ".join([*chosen_of_labels, *chosen])
     return result
 
