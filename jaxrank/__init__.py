@@ -19,7 +19,7 @@ from jaxrank.click_models import (
     TrustBiasModel,
     UserBrowsingModel,
 )
-from jaxrank.core import checks
+from jaxrank.core import bounds, checks
 from jaxrank.core.batching import rarely
 from jaxrank.core.pytrees import array, derived, over_instances, pytree, static
 from jaxrank.core.ranking import lookup, top_items
@@ -66,6 +66,7 @@ __all__ = [
     "__version__",
     "array",
     "available",
+    "bounds",
     "checks",
     "click_models",
     "compare",

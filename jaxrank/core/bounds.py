@@ -1,6 +1,27 @@
-"""The papers' upper bounds on regret, to draw beside a curve. They are far above it: their constants are worst-case."""
+"""The papers' upper bounds on regret, to draw beside a curve. They are far above it: their constants are worst-case.
+
+>>> import numpy as np
+>>> import jaxrank as jr
+>>> steps = np.array([1_000, 100_000])
+>>> jr.bounds.batchrank_bound(np.array([0.5, 0.3, 0.1]), 2, steps).round()
+array([318553., 530759.])
+"""
+
+from typing import Any
 
 import numpy as np
+
+from jaxrank.core.checks import (
+    Check,
+    finite,
+    integer,
+    non_negative,
+    open_probability,
+    positive,
+    probability,
+    real,
+    rectangular,
+)
 
 
 def bubblerank_bound(
@@ -17,11 +38,16 @@ def bubblerank_bound(
       steps: t [n].
       horizon: n.
     """
-    K = len(attraction)
-    gap = _smallest_gap(attraction)
-    ratio = np.max(examination) / np.min(examination)
-    leading = 180 * K * ratio * (K - 1 + 2 * base_inversions) / gap * 4 * np.log(horizon)
-    return leading + horizon**-2.0 * K**3 * np.asarray(steps, np.float64) ** 2
+    attraction = _numbers("attraction", attraction, probability, ndim=1)
+    examination = _numbers("examination", examination, probability, ndim=1)
+    inversions = _numbers("base_inversions", base_inversions, non_negative)
+    horizon, K = integer("horizon", horizon), len(attraction)
+    if len(examination) != K:
+        raise ValueError(f"examination must have the length of attraction, {K}; got {len(examination)}")
+    gap, lowest = _smallest_gap(attraction), np.min(examination)
+    ratio = np.max(examination) / lowest if lowest > 0 else np.inf
+    leading = 180 * K * ratio * (K - 1 + 2 * inversions) / gap * 4 * np.log(horizon)
+    return leading + horizon**-2.0 * K**3 * _numbers("steps", steps, positive) ** 2
 
 
 def batchrank_bound(attraction: np.ndarray, list_size: int, steps: np.ndarray) -> np.ndarray:
@@ -32,10 +58,13 @@ def batchrank_bound(attraction: np.ndarray, list_size: int, steps: np.ndarray) -
       list_size: K.
       steps: T [n], each at least 5.
     """
-    K, L = list_size, len(attraction)
-    best = np.sort(np.asarray(attraction, np.float64))[::-1][: K + 1]
-    leading = 192 * K**3 * L / ((1 - best[0]) * _smallest_gap(best))
-    return leading * np.log(np.asarray(steps, np.float64)) + 4 * K * L * (3 * np.e + K)
+    attraction = _numbers("attraction", attraction, probability, ndim=1)
+    L = len(attraction)
+    K = integer("list_size", list_size, 1, L, " items")
+    best = np.sort(attraction)[::-1][: K + 1]
+    room = (1 - best[0]) * _smallest_gap(best)
+    leading = 192 * K**3 * L / room if room > 0 else np.inf
+    return leading * np.log(_numbers("steps", steps, _at_least_5)) + 4 * K * L * (3 * np.e + K)
 
 
 def cascadehybrid_eta(highest_attraction: np.ndarray, list_size: int) -> np.ndarray:
@@ -47,8 +76,8 @@ def cascadehybrid_eta(highest_attraction: np.ndarray, list_size: int) -> np.ndar
       highest_attraction: α_max, the attraction of the best item at the top; an array of any shape.
       list_size: K.
     """
-    K = list_size
-    return (1 - 1 / np.e) * np.maximum(1 / K, 1 - (K - 1) / 2 * np.asarray(highest_attraction, np.float64))
+    K, highest = integer("list_size", list_size), _numbers("highest_attraction", highest_attraction, probability)
+    return (1 - 1 / np.e) * np.maximum(1 / K, 1 - (K - 1) / 2 * highest)
 
 
 def cascadehybrid_bound(num_features: int, list_size: int, steps: np.ndarray, norm: float = 1.0) -> np.ndarray:
@@ -63,10 +92,10 @@ def cascadehybrid_bound(num_features: int, list_size: int, steps: np.ndarray, no
       steps: n, the number of steps; an array of any shape.
       norm: ‖w*‖₂, at most 1.
     """
-    p, n = num_features, np.asarray(steps, np.float64)
-    log = np.log(1 + n * list_size / p)
-    gamma = np.sqrt(p * log + 2 * np.log(n)) + norm
-    return 2 * gamma * np.sqrt(2 * n * list_size * p * log) + 1
+    p, K, n = integer("num_features", num_features), integer("list_size", list_size), _numbers("steps", steps, positive)
+    log = np.log(1 + n * K / p)
+    gamma = np.sqrt(p * log + 2 * np.log(n)) + real("norm", norm, probability)
+    return 2 * gamma * np.sqrt(2 * n * K * p * log) + 1
 
 
 def pairrank_bound(
@@ -103,8 +132,14 @@ def pairrank_bound(
       beta: β.
       list_size: o_max, the largest number of examined documents.
     """
-    d, L, T = num_features, num_documents, np.asarray(steps, np.float64)
-    u = np.sqrt(d) if norm is None else norm
+    d, L = integer("num_features", num_features), integer("num_documents", num_documents, 2)
+    T, list_size = _numbers("steps", steps, positive), integer("list_size", list_size)
+    for name, value in (("gap", gap), ("beta", beta)):
+        real(name, value, open_probability)
+    for name, value in (("regularization", regularization), ("norm_bound", norm_bound), ("eigenvalue", eigenvalue)):
+        real(name, value, positive)
+    real("all_examined", all_examined, _up_to_1)
+    u = np.sqrt(d) if norm is None else real("norm", norm, positive)
     flattest = 1 / (2 + 2 * np.cosh(norm_bound * u))  # c_μ; k_μ is ¼
     a = 4 / 16 * u**2 / (beta * flattest * gap) ** 2
     b = 1 / 4 + 4 * np.sqrt(regularization) * norm_bound / 2
@@ -122,5 +157,26 @@ def pairrank_bound(
 
 
 def _smallest_gap(attraction: np.ndarray) -> float:
-    values = np.unique(np.asarray(attraction, np.float64))
+    values = np.unique(attraction)
     return float(np.diff(values).min()) if len(values) > 1 else np.inf
+
+
+def _numbers(name: str, values: Any, check: Check = finite, ndim: int | None = None) -> np.ndarray:
+    """``values`` as float64 that ``check`` allows, of ``ndim`` axes if that is given."""
+    found = rectangular(name, values)
+    if found.dtype.kind not in "iuf":
+        raise ValueError(f"{name} must be numbers; got {values!r:.60}")
+    if ndim is not None and (found.ndim != ndim or not found.size):
+        raise ValueError(f"{name} must be a list of numbers; got an array of shape {found.shape}")
+    allowed, rule = check(found)
+    if not np.all(allowed):
+        raise ValueError(f"{name} must be {rule}; got {found[~np.asarray(allowed)].flat[0]}")
+    return found.astype(np.float64)
+
+
+def _at_least_5(values: np.ndarray) -> tuple[np.ndarray, str]:
+    return np.isfinite(values) & (values >= 5), "at least 5"
+
+
+def _up_to_1(values: np.ndarray) -> tuple[np.ndarray, str]:
+    return (values > 0) & (values <= 1), "in (0, 1]"

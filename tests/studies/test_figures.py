@@ -5,7 +5,6 @@ import pytest
 
 import jaxrank as jr
 from jaxrank.command.cli import main
-from jaxrank.core.bounds import batchrank_bound, bubblerank_bound, pairrank_bound
 from jaxrank.studies.papers import BOUNDED, FIGURES, FigureRequest, query_streams, reproduce
 
 # An independent simulation of the same 60 queries: violations in the first 100 steps in CM, DCM, PBM.
@@ -164,27 +163,3 @@ def test_unknown_figures_and_scales_are_refused(tmp_path):
         reproduce("fig9", FigureRequest(out=tmp_path))
     with pytest.raises(ValueError, match="scale must be one of smoke, laptop, paper; got 'huge'"):
         FigureRequest(scale="huge")
-
-
-def test_bounds_are_the_theorems():
-    """Worked out by hand for K = 2: gap 0.25, χ = (1, 0.5), |V₀| = 1, n = e^2; and K = 1, L = 2 at T = e."""
-    bound = bubblerank_bound(np.array([0.75, 0.5]), np.array([1.0, 0.5]), np.array(1), np.array([10.0]), 100)
-    assert bound[0] == pytest.approx(180 * 2 * 2 * 3 / 0.25 * 4 * np.log(100) + 1e-4 * 8 * 100)
-    bound = batchrank_bound(np.array([0.5, 0.25]), 1, np.array([np.e]))
-    assert bound[0] == pytest.approx(192 * 2 / (0.5 * 0.25) + 8 * (3 * np.e + 1))
-
-
-def test_pairranks_bound_is_every_pair_of_every_step_until_t_prime_and_grows_slowly_after():
-    """Easy numbers, by hand: d = 1, u = Q = 1, λ = 1, so that c_μ = σ(1)σ(−1); and far more steps than t'."""
-    options = {"gap": 0.5, "regularization": 1.0, "norm": 1.0}
-    steps = np.array([10.0, 1e12, 1e13])
-    bound = pairrank_bound(1, 3, steps, **options)
-    assert bound[0] == 10 * 9, "t' is later"
-    flattest = 1 / (2 + np.e + 1 / np.e)
-    a, b, T = 0.25 / (0.25 * flattest * 0.5) ** 2, 0.25 + 2, 1e12
-    spread = a * b * np.sqrt(10)
-    late = (1 + np.sqrt(np.log(T)) + spread) ** 2 + 4 * a * b * np.log(T) + 8 * a - 1
-    w = (T - late) * 3 / (spread + 2 * a * b * np.log(T) + 4 * a)
-    first = late * 9 + (T - late) * 9 * (1 / T + (1 - 1 / T) / T)
-    expected = first + (1 - 1 / T) ** 2 * (6 * a * np.log1p(10 * T / 2) + a * w) ** 2
-    assert bound[1] == pytest.approx(expected, rel=1e-9)
