@@ -69,6 +69,14 @@ def test_bubbleranks_ndcg_approaches_1_and_is_hardly_below_the_production_list()
     assert "not reproduced" in approaches and "not reproduced" in never
 
 
+@pytest.mark.parametrize(
+    ("ratio", "word"), [(1.9, "**reproduced**"), (1.5, "not reproduced"), (1.7, "cannot be tested here")]
+)
+def test_doubling_is_judged_by_the_intervals_of_the_ratios(ratio, word):
+    regret = by_seed([[100 * ratio**i] for i in range(3)], halvings=[1, 2, 3], step=[10]) * (1 + NOISE[0])
+    assert word in bubblerank._doubles(regret) and f"ratios {ratio:.2f} [" in bubblerank._doubles(regret)
+
+
 def test_a_query_is_learnt_from_where_its_regret_per_step_stays_low():
     low, high = batchrank.STUCK / 2, batchrank.STUCK * 2
     windows = [[low] * 5, [high, low, low, low, low], [low, low, high, low, low], [low, low, low, low, high]]
