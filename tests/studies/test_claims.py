@@ -69,6 +69,17 @@ def test_bubbleranks_ndcg_approaches_1_and_is_hardly_below_the_production_list()
     assert "not reproduced" in approaches and "not reproduced" in never
 
 
+def test_regret_is_linear_in_the_inversions_if_queries_agree_that_it_is_not_bent():
+    rng = np.random.default_rng(0)
+    inversions = rng.integers(5, 40, size=(20, 10)).astype(float)
+    steep = rng.normal(10, 3, size=(20, 1)) * inversions + rng.normal(0, 500, size=(20, 1))
+    noise = rng.normal(0, 5, size=(20, 10))
+    assert "**reproduced**" in bubblerank._grows_linearly("cm", steep + noise, inversions)
+    assert "not contain 0" in bubblerank._grows_linearly("cm", steep + noise + inversions**2, inversions)
+    assert "not reproduced" in bubblerank._grows_linearly("cm", noise, inversions)
+    assert "too few" in bubblerank._grows_linearly("cm", noise[:, :3], inversions[:, :3])
+
+
 @pytest.mark.parametrize(
     ("ratio", "word"), [(1.9, "**reproduced**"), (1.5, "not reproduced"), (1.7, "cannot be tested here")]
 )
