@@ -332,7 +332,7 @@ def fig3(request: FigureRequest) -> Report:
         BubbleRank(),
         _rarely_examined(halvings),
         steps,
-        num_seeds=size.num_seeds,
+        num_seeds=10 * size.num_seeds,  # there is one query
         num_records=100,
         progress=request.progress,
     )

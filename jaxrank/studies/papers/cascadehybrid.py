@@ -26,7 +26,7 @@ from jaxrank.output.report import HOW, Report, judged, signed, verdict
 from jaxrank.output.results import mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import CascadeHybrid, CascadeLinUCB, CascadeLSB
-from jaxrank.studies.papers.figure import FigureRequest, run
+from jaxrank.studies.papers.figure import PANELS, FigureRequest, run
 
 if TYPE_CHECKING:
     import xarray
@@ -52,7 +52,6 @@ ALSO = {
 }
 _METRICS = ("regret", "coverage", "similarity")
 _LABELS = {"trade_off": "λ", "num_topics": "d", "list_size": "K"}
-PANELS = {"trade_off": "trade-off", "num_topics": "d", "list_size": "K"}  # as --panel has them
 
 
 class _Size(NamedTuple):
@@ -117,7 +116,7 @@ def _figure(
     else:
         ratings = load(request.data, size.num_raters, size.num_items)
 
-    panels = request.panels or tuple(PANELS.values())
+    panels = request.panels or PANELS
     most = min(20, ratings.topics.shape[1])  # d, of the genres that there are: 18 in MovieLens 1M
 
     def world(num_topics: int = most, list_size: int = 10) -> TopicBandit:
@@ -136,10 +135,11 @@ def _figure(
         middle = other("middle")
         result = middle.copy()
     runs: list[xarray.Dataset] = []
-    for name, usual in (("num_topics", most), ("list_size", 10)):
-        if PANELS[name] in panels:
-            values = [v for v in size.values if v != usual and not (name == "num_topics" and v > most)]
-            changed = {v: other(f"{PANELS[name].lower()}-{v}", **{name: v}) for v in values}
+    few = [d for d in size.values if d < most]
+    for name, values, usual in (("num_topics", few, most), ("list_size", size.values, 10)):
+        label = _LABELS[name]
+        if label in panels:
+            changed = {v: other(f"{label.lower()}-{v}", **{name: v}) for v in values if v != usual}
             runs += changed.values()
             rows[name] = dict(sorted((changed | {usual: middle}).items()))
             result[f"regret_by_{name}"], result[f"error_by_{name}"] = _along(name, rows[name])
@@ -231,32 +231,26 @@ def _verdicts(
 
 def _gap_closes(by_topics: dict[Any, "xarray.Dataset"]) -> list[str]:
     """Whether CascadeHybrid and CascadeLinUCBFull come closer as there are more topics (Sec. 5.2)."""
-    gaps = {}
-    for d, one in by_topics.items():
-        end = one["regret"].isel(step=-1, drop=True).drop_vars("trade_off", errors="ignore")
-        gaps[d] = end.sel(policy="CascadeLinUCBFull", drop=True) - end.sel(policy="CascadeHybrid", drop=True)
-    if len(gaps) < 2:
+    if len(by_topics) < 2:
         return []
-    few, many = min(gaps), max(gaps)
+    few, many = (min(by_topics), max(by_topics))
+    gaps = [_end(by_topics[d], "CascadeLinUCBFull") - _end(by_topics[d], "CascadeHybrid") for d in (many, few)]
     claim = f"the gap between CascadeLinUCBFull and CascadeHybrid is smaller with d = {many} than with d = {few}"
-    return [signed(claim, "below", difference(gaps[many], gaps[few]), 1)]
+    return [signed(claim, "below", difference(*gaps), 1)]
 
 
 def _falls(by_positions: dict[Any, "xarray.Dataset"]) -> list[str]:
     """Whether CascadeHybrid's regret falls as lists grow (Sec. 5.2)."""
-    ends = {
-        k: one["regret"].sel(policy="CascadeHybrid").isel(step=-1, drop=True).drop_vars("trade_off", errors="ignore")
-        for k, one in by_positions.items()
-    }
-    return [
-        signed(
-            f"K = {more}: the regret of CascadeHybrid is below that with K = {k}",
-            "below",
-            difference(ends[more], ends[k]),
-            1,
-        )
-        for k, more in itertools.pairwise(sorted(ends))
-    ]
+    lines = []
+    for k, more in itertools.pairwise(sorted(by_positions)):
+        falls = difference(*(_end(by_positions[size], "CascadeHybrid") for size in (more, k)))
+        lines.append(signed(f"K = {more}: the regret of CascadeHybrid is below that with K = {k}", "below", falls, 1))
+    return lines
+
+
+def _end(run: "xarray.Dataset", policy: str) -> "xarray.DataArray":
+    """The regret of a policy at the end, [user, seed]."""
+    return run["regret"].sel(policy=policy, drop=True).isel(step=-1, drop=True).drop_vars("trade_off", errors="ignore")
 
 
 def _published(policy: str, trade_off: float, text: str, of_value: "xarray.Dataset") -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import xarray
 
 SCALES = ("smoke", "laptop", "paper")
+PANELS = ("trade-off", "d", "K")  # what CascadeHybrid's figures change: λ, the number of topics, the size of lists
 
 
 class Size(NamedTuple):
@@ -53,7 +54,7 @@ class FigureRequest:
       click_models: which of the figure's click models; all if none is named.
       stop_at: where the users of PairRank's figures may stop: at a "click", as printed, or at a "view", as released.
       num_queries: queries (users, in CascadeHybrid's figures) instead of the scale's.
-      panels: which of "trade-off" (λ), "d" and "K" CascadeHybrid's figures change; all if none is named.
+      panels: which of ``PANELS`` CascadeHybrid's figures have; all if none is named.
     """
 
     scale: str = "smoke"
@@ -74,7 +75,7 @@ class FigureRequest:
         choice("format", self.format, FORMATS)
         choice("stop_at", self.stop_at, ("click", "view"))
         for panel in self.panels:
-            choice("panels", panel, ("trade-off", "d", "K"))
+            choice("panels", panel, PANELS)
         if self.num_queries is not None:
             integer("num_queries", self.num_queries, 1)
         self.asked_seeds()
