@@ -273,8 +273,9 @@ def fig4(request: FigureRequest) -> Report:
     # Kendall's tau regret, which Theorem 1 bounds
     misordered = by_user(result, "regret", 0).replace("regret at", "mis-ordered pairs, steps 1 to", 1)
     own = (*_EXPLORATION, ("SGDRankNet", "above", "EpsilonGreedy"), ("SGDRankNet", "above", "PDGD"))  # Sec. 4.2.2
+    zero = "The NDCG@10 of a query without a relevant document counts as 0."
     lines = [f"{HOW} cndcg at the end, over seeds:", "", *_verdicts(result, "cndcg", 1, own)]
-    return report._replace(table="\n\n".join([report.table, misordered, "\n".join(lines)]))
+    return report._replace(table="\n\n".join([report.table, zero, misordered, "\n".join(lines)]))
 
 
 def fig5(request: FigureRequest) -> Report:
