@@ -2,11 +2,15 @@
 
 A verdict is a line of a figure's page that begins with "- **reproduced**", "- **not reproduced**" or "- **cannot be
 tested here**". Pages are grouped by paper, which is what their names begin with. Below a paper's title stands what
-``reasons.md`` says of the claims that did not come out.
+``reasons.md`` says of the claims that did not come out, and then a table for each page, with a row for each claim and
+the cases (click models, users, values of λ) in which it was judged so.
 """
 
 import re
 from pathlib import Path
+
+from jaxrank.output.report import VERDICTS
+from jaxrank.output.tables import markdown
 
 PAPERS = {
     "bubblerank": "BubbleRank (Li et al., UAI 2019)",
@@ -14,8 +18,10 @@ PAPERS = {
     "cascadehybrid": "CascadeHybrid (Li, Feng, de Rijke, 2019)",
     "pairrank": "PairRank (Jia et al., WWW 2021)",
 }
-WORDS = ("reproduced", "not reproduced", "cannot be tested here")
-VERDICT = re.compile(rf"- \*\*({'|'.join(WORDS)})\*\*: .*")
+# "- **word**: case: claim (number [interval]; why)." Some claims are about no single case.
+TEXT = r"(?:[^()]|\([^()]*\))*"
+VERDICT = re.compile(rf"- \*\*({'|'.join(VERDICTS)})\*\*: (?:({TEXT.replace('[^', '[^:')}?): )?(.*?) \(({TEXT})\)\.")
+WHY = re.compile("; (the interval contains 0|it is the other way round)$")  # as the column and the interval say
 
 
 def collect(folder: Path, reasons: str) -> str:
@@ -25,22 +31,41 @@ def collect(folder: Path, reasons: str) -> str:
         "What came out of the claims of the four papers, figure by figure. Each page has the command, the data, the "
         "scale and how intervals are made; this page is written by `python benchmarks/verdicts.py`.",
     ]
-    rows, lists = [], []
-    sections = dict(re.findall(r"^## (\w+)\n\n(.*?)\n*(?=^## |\Z)", reasons, re.MULTILINE | re.DOTALL))
+    rows, sections = [], []
+    why = dict(re.findall(r"^## (\w+)\n\n(.*?)\n*(?=^## |\Z)", reasons, re.MULTILINE | re.DOTALL))
     for paper, title in PAPERS.items():
-        lists += [f"## {title}", f"What did not come out, and why:\n\n{sections[title.partition(' ')[0]]}"]
+        sections += [f"## {title}", f"What did not come out, and why:\n\n{why[title.partition(' ')[0]]}"]
         for page in sorted(folder.glob(f"{paper}-*.md")):
-            text = page.read_text()
-            found = [match for match in map(VERDICT.fullmatch, text.splitlines()) if match]
-            counts = [sum(match[1] == word for match in found) for word in WORDS]
+            text = page.read_text(encoding="utf-8")
+            found = [parse(line) for line in text.splitlines() if line.startswith("- **")]
             if found:
-                rows.append(f"| [{page.stem}]({page.name}) | {' | '.join(map(str, counts))} |")
+                counts = [str(sum(word == each for word, *_ in found)) for each in VERDICTS]
+                rows.append([f"[{page.stem}]({page.name})", *counts])
                 command = next((line for line in text.splitlines() if line.startswith("`jaxrank")), "")
-                lists.append(f"### {page.stem}\n\n{command}\n\n" + "\n".join(match[0] for match in found))
-    table = "\n".join([f"| page | {' | '.join(WORDS)} |", "|---|---:|---:|---:|", *rows])
-    return "\n\n".join([*parts, table, *lists]) + "\n"
+                sections += [f"### {page.stem}", command, _by_claim(found)]
+    return "\n\n".join([*parts, markdown(["page", *VERDICTS], rows), *sections]) + "\n"
+
+
+def parse(line: str) -> tuple[str, str, str, str]:
+    """The word, the case, the claim and the evidence of a verdict."""
+    match = VERDICT.fullmatch(line)
+    if not match:
+        raise ValueError(f'a verdict must be "- **word**: case: claim (evidence)."; got {line!r}')
+    word, case, claim, evidence = match.groups(default="")
+    return word, case, claim, WHY.sub("", evidence)
+
+
+def _by_claim(found: list[tuple[str, str, str, str]]) -> str:
+    """A table of claims, with a column for each word that there is."""
+    cells: dict[str, dict[str, list[str]]] = {}
+    for word, case, claim, evidence in found:
+        cells.setdefault(claim, {}).setdefault(word, []).append(f"{case}: {evidence}" if case else evidence)
+    words = [word for word in VERDICTS if any(word in of_claim for of_claim in cells.values())]
+    rows = [[claim, *("<br>".join(of_claim.get(w, ["–"])) for w in words)] for claim, of_claim in cells.items()]
+    return markdown(["claim", *words], rows)
 
 
 if __name__ == "__main__":
     here = Path(__file__).parent
-    (here / "results" / "verdicts.md").write_text(collect(here / "results", (here / "reasons.md").read_text()))
+    found = collect(here / "results", (here / "reasons.md").read_text(encoding="utf-8"))
+    (here / "results" / "verdicts.md").write_text(found, encoding="utf-8")

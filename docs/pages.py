@@ -377,7 +377,7 @@ def _said(name, what):
 
 
 def _summary(thing):
-    return (inspect.getdoc(thing) or "").partition("\n")[0].replace("|", "\\|").replace("``", "`")
+    return (inspect.getdoc(thing) or "").partition("\n")[0].replace("``", "`")
 
 
 def _rst_of(module):

@@ -1,12 +1,19 @@
 """What the papers' figures say of their claims, on curves made by hand."""
 
+import runpy
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import xarray
 
+import jaxrank as jr
 from jaxrank.output.report import alike, signed
 from jaxrank.studies.papers import batchrank, bubblerank, cascadehybrid, pairrank
 
+BENCHMARKS = Path(jr.__file__).parents[1] / "benchmarks"
+verdicts = SimpleNamespace(**runpy.run_path(str(BENCHMARKS / "verdicts.py")))
 STEPS = np.array([1, 10, 100, 1_000, 10_000])
 NOISE = np.random.default_rng(0).normal(scale=0.01, size=(3, 4))
 
@@ -85,7 +92,7 @@ def test_regret_is_linear_in_the_inversions_if_queries_agree_that_it_is_not_bent
 )
 def test_doubling_is_judged_by_the_intervals_of_the_ratios(ratio, word):
     regret = by_seed([[100 * ratio**i] for i in range(3)], halvings=[1, 2, 3], step=[10]) * (1 + NOISE[0])
-    assert word in bubblerank._doubles(regret) and f"ratios {ratio:.2f} [" in bubblerank._doubles(regret)
+    assert word in bubblerank._doubles(regret) and f"ratios, by seed: {ratio:.2f} [" in bubblerank._doubles(regret)
 
 
 def test_a_query_is_learnt_from_where_its_regret_per_step_stays_low():
@@ -141,3 +148,35 @@ def test_ndcg_of_test_queries_is_their_mean_over_time_and_each_at_the_end():
     found = pairrank._by_query(run)
     np.testing.assert_array_equal(found["ndcg@10"], np.nanmean(values, axis=-1))
     np.testing.assert_array_equal(found["ndcg@10 of query"], values[:, :, 1][..., [0, 2]])
+
+
+# The page of verdicts.
+
+
+@pytest.mark.parametrize(
+    ("line", "parts"),
+    [("- **reproduced**: CM, step 5,000: A is below B (-1.0 [-2.0, -0.5]).",
+      ("reproduced", "CM, step 5,000", "A is below B", "-1.0 [-2.0, -0.5]")),
+     ("- **not reproduced**: A (λ = 1): a block is small, 1.1 (4.9 [1.7, 8.1]; it is the other way round).",
+      ("not reproduced", "A (λ = 1)", "a block is small, 1.1", "4.9 [1.7, 8.1]")),
+     ("- **cannot be tested here**: A (new) is linear (95 % (over queries): 3; too wide to tell).",
+      ("cannot be tested here", "", "A (new) is linear", "95 % (over queries): 3; too wide to tell"))],
+)  # fmt: skip
+def test_a_verdict_is_read_as_it_is_written(line, parts):
+    assert verdicts.parse(line) == parts
+    assert verdicts.parse(signed("perfect: A (new) is above B", "above", (1.0, 0.5, 1.5), 1))[1:3] == (
+        "perfect",
+        "A (new) is above B",
+    )
+
+
+def test_a_line_that_looks_like_a_verdict_and_is_none_is_refused():
+    with pytest.raises(ValueError, match="a verdict must be"):
+        verdicts.parse("- **perhaps**: A is below B (1).")
+
+
+def test_the_page_of_verdicts_is_that_of_the_stored_results():
+    reasons = (BENCHMARKS / "reasons.md").read_text(encoding="utf-8")
+    page = verdicts.collect(BENCHMARKS / "results", reasons)
+    assert page == (BENCHMARKS / "results" / "verdicts.md").read_text(encoding="utf-8"), "run benchmarks/verdicts.py"
+    assert r"| regret is linear in \|V₀\| |" in page
