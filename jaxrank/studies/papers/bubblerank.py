@@ -321,7 +321,7 @@ def fig3(request: FigureRequest) -> Report:
         rows.append(
             [
                 model.upper(),
-                f"{slope:,.1f}·|V₀| {intercept:+,.1f}",
+                f"{slope:,.1f}·|V₀| {'-' if intercept < 0 else '+'} {abs(intercept):,.1f}",
                 f"{_r_squared(regret, inversions * slope + intercept):.3f}",
                 f"{_r_squared(means, counts * slope + intercept, weights):.3f}",
             ]
