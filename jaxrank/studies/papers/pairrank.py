@@ -227,8 +227,10 @@ _EXPLORATION = tuple((f"PairRank_C{kind}", "above", f"PairRank_R{kind}") for kin
 def fig3(request: FigureRequest) -> Report:
     """Figure 3: offline NDCG@10 of seven policies and three users, and of rankers that are trained on the labels."""
     result = _run(request)
-    levels = {label: float(result[f"{label} of query"].mean("seed").mean()) for label in OFFLINE}
-    report = _by_user(result, "ndcg@10", 4, levels, _by_user_two_ways(result))
+    of_labels = {label: result[f"{label} of query"] for label in OFFLINE}
+    lines_at = {label: float(values.mean("query").mean("seed")) for label, values in of_labels.items()}  # as the curves
+    levels = {label: float(values.mean("seed").mean("query")) for label, values in of_labels.items()}  # as the table
+    report = _by_user(result, "ndcg@10", 4, lines_at, _by_user_two_ways(result))
     told = "; ".join(f"{label} {level:.4f}" for label, level in levels.items())
     last = result["ndcg@10 of query"]
     highest = float(last.mean("seed").mean("query").max())
@@ -246,7 +248,7 @@ def fig3(request: FigureRequest) -> Report:
             ranknet, pdgd = (last.sel(user=user, policy=policy) for policy in ("SGDRankNet", "PDGD"))
             apart = two_way_difference(ranknet, pdgd)
             lines.append(alike(f"{user}: SGDRankNet is comparable to PDGD", apart, float(pdgd.mean()), 4))
-    reference, level = result["offline RankNet of query"], levels["offline RankNet"]
+    reference, level = of_labels["offline RankNet"], levels["offline RankNet"]
     for policy in (policy for policy in last["policy"].values if policy.startswith("PairRank")):
         apart = two_way_difference(last.sel(user="perfect", policy=policy), reference)
         lines.append(alike(f"perfect: {policy} converges to the offline RankNet", apart, level, 4))
