@@ -165,7 +165,19 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--top", type=_whole, metavar="N", help="click: the top positions that regret and reward count (half of all)"
     )
+    run.add_argument(
+        "--reference",
+        metavar="NAME",
+        help="click: the list that regret is against: optimal, or attraction, that by attraction, which is not the "
+        "optimum in dcm (optimal)",
+    )
     run.add_argument("--trade-off", type=float, metavar="λ", help="topics: from 0, diversity, to 1, relevance (0.5)")
+    run.add_argument(
+        "--normalize-relevance",
+        metavar="BOOL",
+        help="topics: true scales β* to length 1, as CascadeHybrid's text has it, so that long lists nearly always "
+        "have a click for λ from 0.5 on; false does not, as very likely its figures (true)",
+    )
     _add_list(
         run,
         "--user",

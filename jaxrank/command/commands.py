@@ -389,7 +389,7 @@ def report(options: argparse.Namespace) -> None:
 
 
 def reproduce(options: argparse.Namespace) -> None:
-    names = {name: f"--{name}" for name in ("scale", "data", "out", "seeds", "bound")}
+    names = {name: f"--{name}" for name in ("scale", "data", "out", "seeds", "bound", "checkpoint")}
     names |= {"figure": "FIGURE", "stop_at": "--stop-at", "click_models": "--click-model", "num_queries": "--queries"}
     names["panels"] = "--panel"
     with renamed(names):

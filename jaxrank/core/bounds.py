@@ -34,20 +34,25 @@ def bubblerank_bound(
     Args:
       attraction: α [K] of one query; Δ_min is the smallest difference between two different values.
       examination: χ(R*, k) [K], the examination probabilities of the optimal list.
-      base_inversions: |V₀|.
-      steps: t [n].
+      base_inversions: |V₀|, one number.
+      steps: t [n], at most the horizon.
       horizon: n.
     """
     attraction = _numbers("attraction", attraction, probability, ndim=1)
     examination = _numbers("examination", examination, probability, ndim=1)
     inversions = _numbers("base_inversions", base_inversions, non_negative)
+    if inversions.ndim:
+        raise ValueError(f"base_inversions must be one number; got an array of shape {inversions.shape}")
     horizon, K = integer("horizon", horizon), len(attraction)
+    steps = _numbers("steps", steps, positive)
+    if np.any(steps > horizon):
+        raise ValueError(f"steps must be at most the horizon, {horizon}; got {np.max(steps):g}")
     if len(examination) != K:
         raise ValueError(f"examination must have the length of attraction, {K}; got {len(examination)}")
     gap, lowest = _smallest_gap(attraction), np.min(examination)
     ratio = np.max(examination) / lowest if lowest > 0 else np.inf
     leading = 180 * K * ratio * (K - 1 + 2 * inversions) / gap * 4 * np.log(horizon)
-    return leading + horizon**-2.0 * K**3 * _numbers("steps", steps, positive) ** 2
+    return leading + horizon**-2.0 * K**3 * steps**2
 
 
 def batchrank_bound(attraction: np.ndarray, list_size: int, steps: np.ndarray) -> np.ndarray:
@@ -116,7 +121,9 @@ def pairrank_bound(
 
     R' + (1 − δ₁)(1 − δ₂)·p*⁻²·(2a·d·L·log(1 + o_max·T·u²/(2dλ)) + a·w)², with t', a and b of Lemma 3 and R = 1/2. The
     theorem's R' subtracts (1 − δ₂)δ₁L²; it is added here, as in the proof (eq. 6). Of Lemma 2's universal constants,
-    which no number is given for, C₁ = C₂ = 1 is taken, and λ_min(M_s) is at least what eq. 5 says. In the first t'
+    which no number is given for, C₁ = C₂ = 1 is taken. λ_min(M_s) is at least λ_min(Σ)·s − (√d + √log T)·√s (App. C.1),
+    and w the integral of its inverse; eq. 5's constant would make w grow with T. With Lemma 3's a, as the theorem says,
+    the bound grows as log²T; the theorem's log⁴T comes from the a of its proof, which has log(1/δ₁). In the first t'
     steps every pair may be wrong; t' is far beyond any run for the features of LETOR data.
 
     Args:
@@ -147,9 +154,11 @@ def pairrank_bound(
     spread = a * b * d * np.sqrt(list_size * u**2 / (d * regularization))
     late = ((np.sqrt(d) + np.sqrt(log_T) + spread) / eigenvalue) ** 2
     late += (4 * a * b * log_T + 8 * a * regularization * norm_bound**2 - regularization) / eigenvalue
+    root, slow = np.sqrt(late), np.sqrt(d) + np.sqrt(log_T)
+    w = 1 / (eigenvalue * late - slow * root)  # the first step, and the integral over all others
+    w += 2 / eigenvalue * np.log((eigenvalue * np.sqrt(np.maximum(T, late)) - slow) / (eigenvalue * root - slow))
+    w *= (L**2 - 2 * L) * u**2
     late = np.minimum(late, T)  # t'
-    smallest = spread + 2 * a * b * log_T + 4 * a * regularization * norm_bound**2  # eq. 5, of M
-    w = (T - late) * (L**2 - 2 * L) * u**2 / smallest
     delta = 1 / np.maximum(T, 2)
     first = late * L**2 + (T - late) * L**2 * (delta + (1 - delta) * delta)
     rest = 2 * a * d * L * np.log1p(list_size * T * u**2 / (2 * d * regularization)) + a * w

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxrank.click_models.cascade import first_click
 from jaxrank.core.bounds import cascadehybrid_eta
-from jaxrank.core.checks import integer, probability
+from jaxrank.core.checks import integer, non_negative, probability
 from jaxrank.core.numerics import product_gap
 from jaxrank.core.pytrees import (
     array,
@@ -53,7 +53,7 @@ class TopicBandit:
     Args:
       topics: x [L, d], the topic coverage of the items as the policy sees it.
       features: z [L, m], their relevance features.
-      preference: θ* [d], or [users, d]: how much each topic matters to the user.
+      preference: θ* [d], or [users, d]: how much each topic matters to the user, none less than 0.
       relevance: β* [m], or [users, m].
       trade_off: λ, or one for each user: 0 is diversity only, 1 relevance only.
       true_topics: x as the user sees it; the same as ``topics`` by default.
@@ -66,7 +66,7 @@ class TopicBandit:
 
     topics: Any = array(ndim=2, check=probability)
     features: Any = array(ndim=2)
-    preference: Any = array(ndim=1)
+    preference: Any = array(ndim=1, check=non_negative)
     relevance: Any = array(ndim=1)
     trade_off: Any = array(ndim=0, check=probability, default=0.5)
     true_topics: Any = array(ndim=2, check=probability, default=None)

@@ -55,9 +55,12 @@ def two_way_error(values: "xarray.DataArray") -> tuple["xarray.DataArray", "xarr
 
     Two queries of one run, and two runs on one query, have something in common. So the squared error is that of the
     means by query plus that of the means by run: for other queries and other runs, and a little too large, because the
-    noise of single values is in both.
+    noise of single values is in both. If every run has queries of its own, as folds have, that of the means by run has
+    the queries' in it, and stands alone.
     """
     mean, over_queries = mean_and_error(values)
+    if has_own_queries(values):
+        return mean, error_over_seeds(values)
     return mean, (over_queries**2 + error_over_seeds(values).fillna(0) ** 2) ** 0.5  # of one run, over queries alone
 
 
@@ -65,7 +68,14 @@ def two_way_interval(values: "xarray.DataArray") -> tuple["xarray.DataArray", "x
     """The mean of ``two_way_error``, and half the width of its 95 % interval: Student's t, each way with its own."""
     mean, over_queries = mean_and_interval(values)
     _, over_seeds = mean_and_interval(values.mean("query"))
+    if has_own_queries(values):
+        return mean, over_seeds
     return mean, (over_queries**2 + over_seeds.fillna(0) ** 2) ** 0.5
+
+
+def has_own_queries(values: "xarray.DataArray") -> bool:
+    """Is every query in one run only, of several?"""
+    return values.sizes["seed"] > 1 and bool((values.notnull().sum("seed") <= 1).all())
 
 
 def two_way_difference(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float, float, float]:

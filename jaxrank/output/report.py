@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _ALIKE = 0.05
+OPPOSITE = "it is the other way round"  # what ``signed`` says of a claim that is contradicted
 VERDICTS = ("reproduced", "not reproduced", "cannot be tested here")
 _HOW = "Verdicts on the paper's claims. A difference is of two policies in the same lanes, with its 95 % interval: by "
 _SIDE = " A claim is reproduced if the interval is on the published side of 0."
@@ -76,7 +77,7 @@ def signed(claim: str, side: str, found: tuple[float, float, float], digits: int
         word, why = "reproduced", ""
     else:
         opposite = max(sign * low, sign * high) < 0
-        word, why = "not reproduced", "; it is the other way round" if opposite else "; the interval contains 0"
+        word, why = "not reproduced", f"; {OPPOSITE}" if opposite else "; the interval contains 0"
     return judged(word, claim, _interval(found, digits) + why)
 
 
@@ -84,13 +85,38 @@ def alike(claim: str, found: tuple[float, float, float], level: float, digits: i
     """The verdict on a claim that two values are alike: their difference is certainly within 5 % of ``level``."""
     _, low, high = found
     margin = _ALIKE * abs(level)
-    if max(abs(low), abs(high)) < margin:
-        word, why = "reproduced", ""
-    elif low > margin or high < -margin:
-        word, why = "not reproduced", ""
-    else:
-        word, why = "cannot be tested here", "; too wide to tell" if np.isfinite(low) else "; one run has no interval"
+    word = between(low, high, -margin, margin)
+    why = "; too wide to tell" if np.isfinite(low) else "; one run has no interval"
+    why = why if word == "cannot be tested here" else ""
     return judged(word, claim, f"{_interval(found, digits)}; within ± {margin:.{digits}f}, 5 %, counts as alike{why}")
+
+
+def between(low: float, high: float, least: float, most: float) -> str:
+    """The word for a claim that a value is between two others, by the ends of its interval; they may be NaN."""
+    if least < low and high < most:
+        return "reproduced"
+    return "not reproduced" if high < least or low > most else "cannot be tested here"
+
+
+def met(claim: str, here: float, published: float, half: float, digits: int) -> str:
+    """The verdict on a published number: whether the 95 % interval of the difference contains 0.
+
+    Args:
+      claim: what is claimed.
+      here: the number here.
+      published: the number there.
+      half: half of the interval's width, for both samples. If it is as large as the number, nothing can be told.
+      digits: decimals.
+    """
+    apart = here - published
+    found = f"{here:,.{digits}f} here; the difference is {apart:+,.{digits}f} ± {half:,.{digits}f} (95 %)"
+    if not np.isfinite(half):
+        return judged("cannot be tested here", claim, f"{here:,.{digits}f} here; a single value has no interval")
+    if abs(apart) > half:
+        return judged("not reproduced", claim, found)
+    if half >= abs(published):
+        return judged("cannot be tested here", claim, f"{found}; too wide to tell")
+    return judged("reproduced", claim, found)
 
 
 def _interval(found: tuple[float, float, float], digits: int) -> str:

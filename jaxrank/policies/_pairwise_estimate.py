@@ -21,7 +21,10 @@ Minimising from scratch at every step would take many passes over all pairs. Ins
   the ridge grows, for the Hessian is then far from M but close to a multiple of the identity.
 - Memory does not grow with the number of steps. The pairs of the last ``window`` steps are stored. An older pair is
   replaced by its second-order expansion around the θ̂ of the step in which it leaves the window, ``window`` steps after
-  it was observed. So θ̂ is that of eq. 1 for the first ``window`` steps and close to it after.
+  it was observed. So θ̂ is that of eq. 1 for the first ``window`` steps. After that its error is the sum over older
+  pairs of at most (the change of the pair's logit since it left)²/(12√3), as a change of the gradient. Measured once,
+  on MSLR-WEB with perfect users, λ = 1 and the default window of 2,048, θ̂ was off by 0.9 % of its length after 5,000
+  steps.
 - Of M only a root S of its inverse is kept, SSᵀ = M⁻¹, and updated by each step's pairs (Potter's square-root filter).
   Rounding of M⁻¹ itself can leave it a negative eigenvalue, which later pairs make larger without bound; Newton's
   iteration for inverses would add more rounding if M is ill-conditioned, and with d = 207 and λ = 0.001 it reached NaN
@@ -106,7 +109,7 @@ def add_pairs(
     """
     num_pairs = estimate.num_pairs + jnp.sum(jnp.any(pairs != 0, axis=1), dtype=jnp.int32)
     estimate = _add_to_window(estimate._replace(num_pairs=num_pairs), pairs, step)
-    ridge = _ridge(estimate, regularization, loss)
+    ridge = ridge_of(estimate, regularization, loss)
     estimate = _add_to_m(estimate, pairs)
     estimate = _add_to_recent(estimate, pairs, step)
     # As the step is the same in every lane, this stays a branch under vmap.
@@ -126,7 +129,7 @@ def projected(estimate: PairwiseEstimate, regularization: Array, loss: str, radi
     (HM⁻¹H + μI)⁻¹HM⁻¹Hθ̂ with the μ that brings its length to the radius. Where it halved θ̂'s length, in one small
     example, what eq. 4 minimises was 14 % above its minimum.
     """
-    hessian = _ridged(estimate.hessian + estimate.recent_hessian, _ridge(estimate, regularization, loss))
+    hessian = _ridged(estimate.hessian + estimate.recent_hessian, ridge_of(estimate, regularization, loss))
     rooted = hessian @ estimate.root
     values, vectors = jnp.linalg.eigh(rooted @ rooted.T)
     values, along, length = jnp.maximum(values, 0), vectors.T @ estimate.theta, jnp.linalg.norm(estimate.theta)
@@ -145,7 +148,7 @@ def projected(estimate: PairwiseEstimate, regularization: Array, loss: str, radi
     return jnp.where(length > radius, vectors @ shrunk(mu), estimate.theta)
 
 
-def _ridge(estimate: PairwiseEstimate, regularization: Array, loss: str) -> Array:
+def ridge_of(estimate: PairwiseEstimate, regularization: Array, loss: str) -> Array:
     """The weight of ½‖θ‖² in eq. 1's terms."""
     return 2 * regularization * estimate.num_pairs if loss == "mean" else regularization
 

@@ -10,8 +10,9 @@ Where the papers leave a choice:
   were never observed have an infinite index. Ties are always broken at random.
 - CascadeKL-UCB's level log t + 3·log log t is negative at t = 1 and 2, and clipped to 0 there.
 - The cascade model has at most one click. With several clicks, ``feedback`` says how far the user has read.
-- The program that drew BatchRank's figures (PyClickLambdas) has the level log t, with t from 0, L initial steps and, in
-  that benchmark, feedback down to the last click: ``CascadeKLUCB(level="log", initial="each", feedback="last")``.
+- The program that drew BatchRank's figures (PyClickLambdas) has the level log t, L initial steps and, in that
+  benchmark, feedback down to the last click: ``CascadeKLUCB(level="log", initial="each", feedback="last")``. It counts
+  t from 0, so that its level is log(t − 1) in our steps; here it is log t.
 - CascadeTS starts from Beta(1, 1) and needs no special treatment of items that were never observed.
 - dcmKL-UCB knows the order of the positions by termination probability; here that is their order in the list.
 """

@@ -128,7 +128,9 @@ class CascadeLSB(LinearCascade):
 
     Args:
       gamma: γ, how much to explore.
-      full: use the relevance features as topics too (CascadeLSBFull in CascadeHybrid's experiments).
+      full: use the relevance features as topics too (CascadeLSBFull in CascadeHybrid's experiments). They are not
+        probabilities: where they are negative, gains grow down the list. So other than for the other policies, its
+        lists depend on the sign of each column, which a singular value decomposition leaves open.
 
     Reference: Hiranandani, Singh, Gupta, Burhanuddin, Wen, Kveton: Cascading linear submodular bandits: accounting for
     position bias and diversity in online learning to rank. UAI 2019.

@@ -196,6 +196,7 @@ def _world_options(name: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options of a world of jaxrank's own, checked."""
     _known(f"environment {name}: ", options, worlds.OPTIONS[name])
     types: dict[str, Any] = {"data": str, "click_model": str, "trade_off": (int, float), "user": list}
+    types |= {"reference": str, "normalize_relevance": bool}
     types |= {"change": str, "delay": (int, str), "corrupt": (int, float, str)}
     for key, value in options.items():
         if key in types:

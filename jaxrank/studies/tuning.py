@@ -114,7 +114,7 @@ def tune(
 
 
 def best_on_grid(
-    score: Callable[[Sequence[float]], Sequence[float]], grid: Sequence[float], most: int = 4
+    score: Callable[[Sequence[float]], Sequence[float]], grid: Sequence[float], most: int = 4, highest: float = np.inf
 ) -> tuple[float, list[float]]:
     """The value of the highest score, and all values tried: those of ``grid``, and more beyond an edge that is best.
 
@@ -122,6 +122,7 @@ def best_on_grid(
       score: gives each of some values its score; higher is better.
       grid: ascending values in a geometric progression, at least two.
       most: how many values are added at most. The best one may then still be an edge.
+      highest: what no value is above: 1 for a probability.
     """
     scores = dict(zip(grid, score(grid), strict=True))
     ratio = grid[1] / grid[0]
@@ -129,7 +130,9 @@ def best_on_grid(
         best, values = max(scores, key=lambda value: scores[value]), sorted(scores)
         if best not in (values[0], values[-1]):
             break
-        beyond = best / ratio if best == values[0] else best * ratio
+        beyond = best / ratio if best == values[0] else min(best * ratio, highest)
+        if beyond in scores:
+            break
         scores[beyond] = score([beyond])[0]
     return max(scores, key=lambda value: scores[value]), sorted(scores)
 

@@ -39,8 +39,8 @@ POLICIES = {  # the default policies of each world
     "letor": ("pairrank", "pdgd"),
 }
 OPTIONS = {  # the options of each world
-    "click": ("data", "queries", "items", "list_size", "click_model", "top", "change", "delay", "corrupt"),
-    "topics": ("data", "queries", "items", "list_size", "trade_off", "delay", "corrupt"),
+    "click": ("data", "queries", "items", "list_size", "click_model", "top", "reference", "change", "delay", "corrupt"),
+    "topics": ("data", "queries", "items", "list_size", "trade_off", "normalize_relevance", "delay", "corrupt"),
     "letor": ("data", "queries", "list_size", "user", "grades", "delay", "corrupt"),
 }
 _OF_CHANGE = ("every", "random", "at", "drift", "worlds", "keep", "seed")
@@ -56,7 +56,7 @@ _TYPED = {
 } | {  # what messages say, what was typed
     f"{prefix}{option}": f"--{option.replace('_', '-')}"
     for prefix in ("", "ClickBandit.", "TopicBandit.", "QueryStream.")
-    for option in ("list_size", "top", "trade_off")
+    for option in ("list_size", "top", "trade_off", "reference")
 }
 
 
@@ -212,6 +212,7 @@ def _click(
     list_size: int | None = None,
     click_model: str = "cm",
     top: int | None = None,
+    reference: str = "optimal",
     change: str | None = None,
 ) -> World:
 
@@ -228,7 +229,8 @@ def _click(
     positions = _positions(model) if list_size is None else list_size
     refuse_beyond("JAXRANK_MAX_LIST_SIZE", "--list-size, the number of items unless given,", positions)
     # Half of the list, as in the papers: over the whole list, a cascade's reward does not depend on the order.
-    environment = ClickBandit(model, list_size=positions, top=max(1, positions // 2) if top is None else top)
+    top = max(1, positions // 2) if top is None else top
+    environment = ClickBandit(model, list_size=positions, top=top, reference=reference)
     summary = counted(environment.num_queries or 1, f"{_kind(data)} {click_model} query")
     if change is not None:
         return World(_change(environment, change), f"{summary} that change, {change}", ("regret",), {}, 100_000)
@@ -247,15 +249,19 @@ def _topics(
     items: int = 200,
     list_size: int = 10,
     trade_off: float = 0.5,
+    normalize_relevance: bool | str = True,
 ) -> World:
 
+    if isinstance(normalize_relevance, str):
+        normalize_relevance = choice("--normalize-relevance", normalize_relevance, ("true", "false")) == "true"
     if data is None:
         ratings = synthetic_ratings(max(2 * queries, 40) * 2, items)  # half of them click, a few of those like nothing
     elif any(Path(data).glob("song*")):
         ratings = yahoo_music(data, num_items=items)
     else:
         ratings = movielens(data, num_items=items)
-    environment = topic_bandit(ratings, trade_off=trade_off, list_size=list_size, num_users=queries)
+    scaled = {"normalize_relevance": normalize_relevance}
+    environment = topic_bandit(ratings, trade_off=trade_off, list_size=list_size, num_users=queries, **scaled)
     users = num_instances(environment) or 1
     _at_most("--queries", queries, users)
     summary = f"{counted(users, 'user')} of {_kind(data)} ratings of {counted(environment.num_items, 'item')}"

@@ -29,6 +29,22 @@ def test_violations_are_found_and_measured():
     assert {"A2", "A5"} <= violated(jr.DependentClickModel(ATTRACTION, [0.1, 0.9, 0.3, 0.5]))
 
 
+def test_a_small_violation_of_a1_is_found_among_many_items():
+    """χ rises by 0.01 between two positions; of 10! lists only a few are better than the one by attraction."""
+    attraction, examination = np.linspace(0.95, 0.05, 10), np.linspace(0.9, 0.3, 10)
+    examination[[4, 5]] = 0.6, 0.61
+    found = assumptions(jr.PositionBasedModel(attraction, examination))
+    assert found["A1"] == pytest.approx((attraction[4] - attraction[5]) * 0.01, abs=1e-6)
+
+
+def test_clicks_that_are_no_product_are_told():
+    examination = [0.9, 0.5, 0.5, 0.1]
+    found = assumptions(jr.TrustBiasModel(ATTRACTION, examination, [0.3, 0.2, 0.1, 0.0]))
+    assert found["product"] == pytest.approx(0.9 * 0.3 * (1 - 0.1), abs=1e-6), "the worst item at the top"
+    assert violated(jr.click_models.RankClickRate(ATTRACTION, examination)) == {"product"}
+    assert violated(jr.DependentClickModel(ATTRACTION, examination)).isdisjoint({"product"})
+
+
 def test_queries_are_checked_side_by_side():
     both = jr.PositionBasedModel([ATTRACTION, ATTRACTION], [[0.9, 0.2, 0.6, 0.1], [0.9, 0.6, 0.2, 0.1]])
     np.testing.assert_allclose(assumptions(both)["A3"], [0.4, 0.0], atol=1e-6)
@@ -37,3 +53,9 @@ def test_queries_are_checked_side_by_side():
 def test_bad_options_are_refused():
     with pytest.raises(ValueError, match=r"list_size must be .* from 1 to 4 items; got 5"):
         assumptions(jr.CascadeModel(ATTRACTION), 5)
+    few = jr.PositionBasedModel(ATTRACTION, [0.9, 0.4])
+    with pytest.raises(
+        ValueError, match=r"list_size must be at most the 2 positions of PositionBasedModel\.examination"
+    ):
+        assumptions(few)
+    assert violated(few, list_size=2) == set()

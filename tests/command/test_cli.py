@@ -177,6 +177,11 @@ def test_version_and_module_entry_point():
         (["run", "--policy", "pdgd", "--data", "/nowhere"], "--data must be a folder with the files of a LETOR"),
         (["run", "--world", "topics", "--data", "/nowhere"], "--data must be a folder with ratings.csv"),
         (["run", "--world", "topics", "--trade-off", "2"], "--trade-off must be in [0, 1]; got 2.0"),
+        (
+            ["run", "--world", "topics", "--normalize-relevance", "no"],
+            "--normalize-relevance must be 'true' or 'false'; got 'no'",
+        ),
+        (["run", "--reference", "best"], "--reference must be 'optimal' or 'attraction'; got 'best'"),
         (["run", "--queries", "0"], "--queries must be a positive integer; got 0"),
         (["run", "--out", "/proc/nowhere"], "the output folder must be writable; cannot write /proc/nowhere"),
         (["plot", "/nowhere.nc"], "FILE must be a results file; there is none at /nowhere.nc"),

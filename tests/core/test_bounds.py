@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.integrate
 
 import jaxrank as jr
 from jaxrank.core.bounds import (
@@ -31,10 +32,12 @@ def test_pairranks_bound_is_every_pair_of_every_step_until_t_prime_and_grows_slo
     a, b, T = 0.25 / (0.25 * flattest * 0.5) ** 2, 0.25 + 2, 1e12
     spread = a * b * np.sqrt(10)
     late = (1 + np.sqrt(np.log(T)) + spread) ** 2 + 4 * a * b * np.log(T) + 8 * a - 1
-    w = (T - late) * 3 / (spread + 2 * a * b * np.log(T) + 4 * a)
+    slow = 1 + np.sqrt(np.log(T))
+    w = 3 / (late - slow * np.sqrt(late)) + 3 * scipy.integrate.quad(lambda r: 2 / (r - slow), late**0.5, T**0.5)[0]
     first = late * 9 + (T - late) * 9 * (1 / T + (1 - 1 / T) / T)
     expected = first + (1 - 1 / T) ** 2 * (6 * a * np.log1p(10 * T / 2) + a * w) ** 2
     assert bound[1] == pytest.approx(expected, rel=1e-9)
+    assert bound[2] < 1.5 * bound[1] < 0.1 * 9 * T, "for ten times the steps; and far below all pairs of all steps"
 
 
 def test_a_bound_without_a_gap_to_learn_or_with_an_item_that_nobody_sees_is_infinite_or_free():
@@ -65,6 +68,8 @@ LETOR = {"gap": 0.1, "regularization": 1.0}
             lambda: bubblerank_bound(ALPHA, [1, 1], -1, STEPS, 100),
             "base_inversions must be non-negative .*; got -1",
         ),
+        (lambda: bubblerank_bound(ALPHA, [1, 1], [1, 2], STEPS, 100), r"base_inversions must be one .* shape \(2,\)"),
+        (lambda: bubblerank_bound(ALPHA, [1, 1], 1, STEPS, 99), "steps must be at most the horizon, 99; got 100"),
         (lambda: bubblerank_bound(ALPHA, [1, 1], 1, STEPS, 0.5), "horizon must be a positive integer; got 0.5"),
         (lambda: batchrank_bound(ALPHA, 3, STEPS), "list_size must be .* 2 items; got 3"),
         (lambda: batchrank_bound(ALPHA, 1, [4]), "steps must be at least 5; got 4"),

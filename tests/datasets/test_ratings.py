@@ -163,12 +163,32 @@ def test_the_world_is_that_of_section_5_1():
     assert topic_bandit(ratings, num_features=3, num_users=4).num_users == 4
 
 
+def test_an_item_that_nobody_in_the_train_half_likes_has_no_relevance_features():
+    """Its row of VΣ is 0 but for rounding errors, which must not be scaled to length 1."""
+    rng = np.random.default_rng(0)
+    attractive = rng.uniform(size=(60, 40)) < 0.2
+    order = np.random.default_rng(0).permutation(60)
+    unliked = np.arange(0, 40, 3)
+    attractive[np.ix_(order[:30], unliked)] = False
+    ratings = Ratings(attractive, np.ones((40, 2), bool), ("a", "b"), np.arange(60), np.arange(40))
+    length = np.linalg.norm(np.asarray(topic_bandit(ratings).features), axis=1)
+    assert (length[unliked] == 0).all()
+    np.testing.assert_allclose(np.delete(length, unliked), 1, atol=1e-6)
+
+
 def test_bad_options_of_the_world():
     ratings = jr.datasets.synthetic_ratings(20, 30)
     with pytest.raises(ValueError, match="num_topics must be an integer from 1 to 20; got 21"):
         topic_bandit(ratings, num_topics=21)
     with pytest.raises(ValueError, match="num_features must be an integer from 1 to 10, users or items; got 11"):
         topic_bandit(ratings, num_features=11)
+    with pytest.raises(ValueError, match="normalize_relevance must be True or False; got 'false'"):
+        topic_bandit(ratings, normalize_relevance="false")
+    for seed in ("a", None, -1, 1.5):
+        with pytest.raises(ValueError, match=r"seed must be an integer of at least 0; got"):
+            topic_bandit(ratings, seed=seed)
+    with pytest.raises(ValueError, match=r"ratings must be what movielens, .* returned; got array"):
+        topic_bandit(np.zeros((3, 3)))
     nothing = Ratings(np.zeros((20, 30), bool), ratings.topics, ratings.topic_names, ratings.users, ratings.items)
     with pytest.raises(ValueError, match="a user in the test half who finds something attractive"):
         topic_bandit(nothing)

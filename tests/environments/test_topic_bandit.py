@@ -148,6 +148,7 @@ def test_a_query_tells_what_a_policy_may_see():
         ({"preference": [0.5, 0.3, 0.2]}, r"TopicBandit.preference must have the shape \[2\].*got \[3\]"),
         ({"relevance": [1.0]}, r"TopicBandit.relevance must have the shape \[3\]"),
         ({"true_topics": np.ones((5, 3))}, r"TopicBandit.true_topics must have the shape \[5, 2\]"),
+        ({"preference": [0.5, -0.1]}, r"TopicBandit.preference must be non-negative and finite; got -0.1"),
         ({"trade_off": 1.2}, r"TopicBandit.trade_off must be in \[0, 1\]; got 1.2"),
         ({"list_size": 6}, "TopicBandit.list_size must be an integer from 1 to 5 items; got 6"),
         ({"benchmark": "best"}, "TopicBandit.benchmark must be 'greedy' or 'optimum'; got 'best'"),

@@ -87,8 +87,9 @@ def rank_keys(num_steps):
     [
         (CascadeHybrid(exploration="ts"), lambda x, z: reference.CascadeHybrid(x, z, 5)),
         (CascadeLinTS(), lambda x, z: reference.CascadeLinUCB(z, 5)),
+        (CascadeLinTS(full=True), lambda x, z: reference.CascadeLinUCB(np.hstack([x, z]), 5)),
     ],
-    ids=["CascadeHybrid", "CascadeLinTS"],
+    ids=["CascadeHybrid", "CascadeLinTS", "CascadeLinTSFull"],
 )
 def test_thompson_sampling_shows_the_greedy_list_of_its_sample(policy, make_reference):
     """The reference with ŵ replaced by the sample and no width; steps enough to see re-solved states."""

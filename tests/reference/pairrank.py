@@ -93,14 +93,28 @@ def mean_loss(theta, pairs, lam):
     return np.logaddexp(0, -(pairs @ theta)).mean() + lam * theta @ theta
 
 
-class PairRank:
-    """As printed; with ``mean``, the loss as released: the mean over all pairs plus lam·‖θ‖²."""
+def expanded(theta, pairs, around):
+    """Σ log(1 + exp(−x_ijᵀθ)) to second order around the θ [pairs, d] of each pair; and its gradient."""
+    start = (pairs * around).sum(axis=1)
+    slope, curvature, apart = -1 / (1 + np.exp(start)), 1 / (2 + 2 * np.cosh(start)), pairs @ theta - start
+    value = (np.logaddexp(0, -start) + slope * apart + curvature / 2 * apart**2).sum()
+    return value, (slope + curvature * apart) @ pairs
 
-    def __init__(self, num_features, lam, alpha, exploration, mean=False):
+
+class PairRank:
+    """As printed; with ``mean``, the loss as released: the mean over all pairs plus lam·‖θ‖².
+
+    The loss of a pair that is ``window`` steps old is replaced by its second-order expansion around the θ̂ before the
+    step: ``self.theta``, which the test sets.
+    """
+
+    def __init__(self, num_features, lam, alpha, exploration, mean=False, window=None):
         self.lam, self.alpha, self.exploration, self.mean = lam, alpha, exploration, mean
         self.M = lam * np.eye(num_features)
         self.theta = np.zeros(num_features)
         self.pairs = []
+        self.window, self.numbers = window, []  # how many pairs each step had
+        self.around = []  # the θ̂ of each expanded pair; these are the first pairs
 
     def rank(self, X, words, list_size):
         certain = certain_orders(X, self.theta, self.M, self.alpha)
@@ -120,10 +134,27 @@ class PairRank:
             pairs = independent_pairs(ranking, clicks, len(X))
         else:
             pairs = matched_pairs(ranking, clicks, len(X), words)
+        self.numbers.append(len(pairs))
+        if self.window is not None and len(self.numbers) > self.window:
+            self.around += [self.theta] * self.numbers[-1 - self.window]
         for i, j in pairs:
             x = X[i] - X[j]
             self.pairs.append(x)
             self.M += np.outer(x, x)
+
+    def windowed_estimate(self):
+        """The minimiser of eq. 1 with the expansions of old pairs, by SciPy."""
+        pairs, old = np.array(self.pairs), len(self.around)
+
+        def both(theta):
+            value, gradient = loss(theta, pairs[old:], self.lam)
+            if old:
+                more, slope = expanded(theta, pairs[:old], np.array(self.around))
+                value, gradient = value + more, gradient + slope
+            return value, gradient
+
+        options = {"maxiter": 10_000, "ftol": 1e-14, "gtol": 1e-9, "maxls": 100}
+        return minimize(both, np.zeros_like(self.theta), jac=True, method="L-BFGS-B", options=options).x
 
     def estimate(self):
         """θ̂ by SciPy, line 9."""

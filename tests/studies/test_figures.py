@@ -158,6 +158,22 @@ def test_a_bound_is_refused_where_there_is_none(name, tmp_path, capsys):
     assert f"--bound must be left out: no theorem bounds what {name} shows" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("bubblerank-fig3", ["--seeds", "3"], r"--seeds must be left out: bubblerank-fig3 has no use for it"),
+        ("off-policy", ["--checkpoint", "saved"], r"--checkpoint must be left out: off-policy has no use"),
+        ("unbiased-learning", ["--checkpoint", "saved"], r"--checkpoint must be left out: unbiased-learning has no"),
+        ("bubblerank-fig1", ["--seeds", "BubbleRank=0"], r"--seeds must not leave out BubbleRank"),
+        ("batchrank-fig1", ["--seeds", "CascadeKLUCB=0"], r"--seeds must not leave out CascadeKLUCB"),
+        ("cascadehybrid-fig1", ["--seeds", "CascadeLSB=0"], r"--seeds must not leave out CascadeLSB"),
+    ],
+)
+def test_options_that_a_figure_cannot_follow_are_refused_before_it_runs(name, options, message, tmp_path, capsys):
+    assert main(["reproduce", name, *options, "--out", str(tmp_path)]) == 2
+    assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def test_unknown_figures_and_scales_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"figure must be one of bubblerank-fig1, .*; got 'fig9'"):
         reproduce("fig9", FigureRequest(out=tmp_path))

@@ -105,3 +105,4 @@ def test_a_grid_is_widened_while_its_edge_is_best():
     assert asked == [1, 2, 4, 8, 16, 32, 64], "and no further"
     assert best_on_grid(score, (1.0, 2.0), most=1) == (4.0, [1, 2, 4])
     assert best_on_grid(score, (2.0**6, 2.0**7, 2.0**8)) == (32.0, [16, 32, 64, 128, 256])
+    assert best_on_grid(list, (0.2, 0.4), highest=1.0) == (1.0, [0.2, 0.4, 0.8, 1.0]), "ε is a probability"

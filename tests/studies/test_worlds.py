@@ -1,5 +1,6 @@
 """Worlds by name: found by policies or by data, made from options."""
 
+import numpy as np
 import pytest
 
 import jaxrank as jr
@@ -44,6 +45,18 @@ def test_held_out_ndcg_is_measured_where_every_policy_has_a_ranker():
     rankers = make_world("letor", policies("pdgd", "pairrank"), queries=3)
     assert rankers.metrics == ("cndcg", "ndcg@10") and rankers.names == ()
     assert make_world("letor", policies("pdgd", "random"), queries=3).metrics == ("cndcg",)
+
+
+def test_what_regret_is_against_and_how_long_beta_is_are_options_of_the_command_too():
+    by_name = [
+        make_world("click", {}, click_model="dcm", queries=2, reference=name) for name in ("optimal", "attraction")
+    ]
+    assert [world.environment.reference for world in by_name] == ["optimal", "attraction"]
+    users = [make_world("topics", {}, queries=3, items=40, normalize_relevance=v) for v in ("true", "false", False)]
+    lengths = [np.linalg.norm(np.asarray(world.environment.relevance), axis=-1) for world in users]
+    np.testing.assert_allclose(lengths[0], 1, rtol=1e-6)
+    np.testing.assert_array_equal(lengths[1], lengths[2])
+    assert (np.abs(lengths[1] - 1) > 0.01).all()
 
 
 def test_real_letor_data_and_ratings(real_data):

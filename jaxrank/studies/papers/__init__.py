@@ -57,6 +57,10 @@ _TAKEN_BY = {  # options that only the figures whose names begin so take, beside
     "click_models": ("bubblerank-fig1", "bubblerank-fig2", "bubblerank-fig4", "batchrank-fig2"),
     "panels": ("cascadehybrid",),
 }
+_NOT_TAKEN_BY = {  # options that all figures but these take
+    "seeds": ("bubblerank-fig3", "off-policy"),
+    "checkpoint": ("off-policy", "unbiased-learning"),
+}
 
 
 def check_request(name: str, request: FigureRequest) -> None:
@@ -69,9 +73,11 @@ def check_request(name: str, request: FigureRequest) -> None:
     if request.num_queries is not None and name.startswith(OWN_QUERIES):
         asked = request.num_queries
         raise ValueError(f"num_queries must be left out: {name} takes all queries of its data; got {asked}")
-    for option, figures in _TAKEN_BY.items():
+    useless = [option for option, figures in _TAKEN_BY.items() if not name.startswith(figures)]
+    useless += [option for option, figures in _NOT_TAKEN_BY.items() if name in figures]
+    for option in useless:
         asked = getattr(request, option)
-        if asked != getattr(FigureRequest, option) and not name.startswith(figures):
+        if asked != getattr(FigureRequest, option):
             raise ValueError(f"{option} must be left out: {name} has no use for it; got {asked!r}")
 
 

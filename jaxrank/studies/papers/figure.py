@@ -114,6 +114,20 @@ def shared(request: FigureRequest) -> FigureRequest:
     return dataclasses.replace(request, data=data, out=FigureRequest.out, format="png", bound=False)
 
 
+def refuse_without(request: FigureRequest, *policies: str) -> None:
+    """Refuses a request that leaves out one of the policies, which the figure is about, before anything runs."""
+    for policy in policies:
+        if request.num_seeds(policy, 1) < 1:
+            raise ValueError(f"seeds must not leave out {policy}, which this figure is about; got {policy}=0")
+
+
+def saved(request: FigureRequest, *folders: str) -> dict[str, Any]:
+    """The options of ``simulate`` that save a run below the request's ``checkpoint``, and continue it from there."""
+    if request.checkpoint is None:
+        return {}
+    return {"checkpoint_dir": Path(request.checkpoint, *folders), "resume": True}
+
+
 def queries(request: FigureRequest, model: str, count: int) -> ClickModel:
     """The click model of the first ``count`` queries (or of as many as the data has)."""
     if request.data is None:
@@ -141,15 +155,13 @@ def run(
     runs = {}
     chosen = {label: policy for label, policy in policies.items() if request.num_seeds(label, num_seeds) > 0}
     for label, policy in chosen.items():
-        folder = None if request.checkpoint is None else Path(request.checkpoint) / name / quote(label, safe=" ()")
         runs[label] = simulate(
             policy,
             environment,
             num_steps,
             num_seeds=request.num_seeds(label, num_seeds),
-            checkpoint_dir=folder,
-            resume=folder is not None,
             progress=request.progress,
+            **saved(request, name, quote(label, safe=" ()")),
             **options | dict((own or {}).get(label, {})),
         )
     return stack(runs)

@@ -1,5 +1,10 @@
 """What the figures of online learning to rank share: data, users, tuning on validation queries, rankers from labels.
 
+A setting of an online ranker is scored by the mean of two numbers: NDCG@10 of what it learns, on validation queries and
+over the run, and NDCG@10 of the lists that it shows. The figures have both, and the first alone does not see what
+exploration costs. It is the mean over five runs: of five seeds with the validation split or, if the data have none, of
+one seed for each of five folds of the training queries.
+
 ``--data`` takes the folder of any LETOR dataset; without it, a synthetic one. Users are those for 3 or 5 grades, as the
 data have. NDCG of a query without relevant documents counts as 0 online, and offline such queries are left out.
 """
@@ -24,7 +29,7 @@ from jaxrank.learning.rankers import Ranker, linear
 from jaxrank.output.results import mean_and_error
 from jaxrank.output.tables import markdown, plus_minus
 from jaxrank.policies import FixedRanker
-from jaxrank.studies.papers.figure import FigureRequest
+from jaxrank.studies.papers.figure import FigureRequest, saved
 from jaxrank.studies.tuning import best_on_grid
 
 if TYPE_CHECKING:
@@ -119,7 +124,7 @@ def tuned(
       name: of the folder in the request's ``checkpoint`` in which the runs are saved.
       policies: by label.
       grids: what is tuned. A grid is widened while its edge is best.
-      num_steps: of a run.
+      num_steps: of a run. It should be as long as those that are tuned for: a small λ is ahead at first.
       tries: by how many values a grid is widened at most.
       num_folds: without a validation split, on how many of five folds of the training queries a value is scored.
     """
@@ -129,20 +134,22 @@ def tuned(
 
     def score(label: str, policy: Any, field: str, values: Sequence[float]) -> list[float]:
         sweep = dataclasses.replace(policy, **{field: np.array(values)})
-        options: Any = {"num_seeds": 2, "metrics": ("ndcg",), "num_records": 4, "progress": False}
+        num_seeds = FOLDS // len(folds)
+        options: Any = {"num_seeds": num_seeds, "metrics": ("ndcg",), "num_records": 4, "progress": False}
         by_fold = []
         for number, (environment, probe) in enumerate(folds):
-            if request.checkpoint is not None:
-                of_policy = Path(request.checkpoint) / name / "tuning" / quote(label, safe=" ()")
-                folder = of_policy / quote(f"{field} {_shown(values)} fold {number}", safe=" ")
-                options |= {"checkpoint_dir": folder, "resume": True}
+            of_values = quote(f"{field} {_shown(values)} fold {number}", safe=" ")
+            options |= saved(request, name, "tuning", quote(label, safe=" ()"), of_values)
             run = simulate(sweep, environment, num_steps, probes={"validation": probe}, **options)
-            by_fold.append(run["validation"].mean(("user", "seed", "step")).values)
+            learnt = run["validation"].mean(("user", "seed", "step"))
+            shown = run["ndcg"].isel(step=-1).mean(("user", "seed")) / num_steps
+            by_fold.append((learnt + shown).values / 2)
         return np.mean(by_fold, axis=0).tolist()
 
     for label, policy in policies.items():
         for field, grid in grids.get(label, {}).items():
-            value, tried = best_on_grid(partial(score, label, policy, field), grid, tries)
+            highest = 1.0 if field == "epsilon" else np.inf
+            value, tried = best_on_grid(partial(score, label, policy, field), grid, tries, highest)
             policy = dataclasses.replace(policy, **{field: value})  # type: ignore[type-var]
             chosen.append(f"{label}: {field} {value:g} of {_shown(tried)}")
         found[label] = policy
