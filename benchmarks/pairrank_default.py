@@ -7,6 +7,7 @@ Reads the ``pairrank-tuning.nc`` of every folder and writes results/pairrank-def
 scored.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -22,10 +23,11 @@ TEXT = """# PairRank's defaults
 `python benchmarks/pairrank_default.py {folders}`, after
 `jaxrank reproduce pairrank-tuning --scale paper --data …` for each of these datasets.
 
-{policy} settings of PairRank_C, {user} users, {seed} seeds, {steps:,} steps. A score is the mean of NDCG@10 on
-validation queries at the end and of cumulative NDCG@10 online, each divided by that of the dataset's best setting.
-Validation queries are those of the data or, where there is no such split, a fifth of the training queries. Intervals
-are 95 %, by Student's t over the users of all datasets, of means over seeds. The default is {default}.
+{policy} settings of PairRank_C, {user} users, {seed} seeds, {steps:,} steps, {commits}. A score is the mean of
+NDCG@10 on validation queries at the end and of cumulative NDCG@10 online, each divided by that of the dataset's best
+setting. Validation queries are those of the data or, where there is no such split, a fifth of the training queries.
+Users and seeds of a dataset share its queries, so 95 % intervals are by Student's t over the datasets, of means over
+users and seeds. The default is {default}.
 
 {table}
 """
@@ -46,7 +48,7 @@ def main(folders: list[Path]) -> None:
     mean = every.mean(("dataset", "user"))
     rows = []
     for name in mean["policy"].values[np.argsort(-mean.values)]:
-        apart = (every.sel(policy=name) - every.sel(policy=default)).values.ravel()
+        apart = (every.sel(policy=name) - every.sel(policy=default)).mean("user").values
         half = stats.t.ppf(0.975, apart.size - 1) * apart.std(ddof=1) / np.sqrt(apart.size)
         interval = f"{apart.mean():+.3f} [{apart.mean() - half:+.3f}, {apart.mean() + half:+.3f}]"
         cells = [f"{float(one.sel(policy=name).mean()):.3f}" for one in by_dataset]
@@ -56,7 +58,10 @@ def main(folders: list[Path]) -> None:
     table = markdown(["PairRank", *map(str, folders), "mean", "minus the default"], rows)
     run = xarray.open_dataset(folders[0] / "pairrank-tuning.nc")
     sizes = {**run.sizes, "steps": int(run["step"][-1])}
-    text = TEXT.format(folders=" ".join(map(str, folders)), table=table, default=default, **sizes)
+    pages = [(folder / "pairrank-tuning.md").read_text(encoding="utf-8") for folder in folders]
+    commits = ", ".join(dict.fromkeys(commit for page in pages for commit in re.findall(r"commit \w+", page)))
+    names = {"folders": " ".join(map(str, folders)), "commits": commits or "commit unknown"}
+    text = TEXT.format(table=table, default=default, **names, **sizes)
     (Path(__file__).parent / "results" / "pairrank-default.md").write_text(text)
 
 
