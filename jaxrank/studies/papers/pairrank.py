@@ -48,6 +48,7 @@ from jaxrank.studies.papers.figure import FigureRequest, Size, run, shared
 from jaxrank.studies.papers.query_streams import (
     FOLDS,
     OFFLINE,
+    TRIES,
     USERS,
     by_user,
     folds,
@@ -118,7 +119,7 @@ def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
 def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
     size = _SIZES[request.scale]
     queries = read_queries(request, size.num_queries)
-    tries = 0 if request.scale == "smoke" else 4
+    tries = TRIES[request.scale]
     epochs = 3 if request.scale == "smoke" else 100
     num_folds = 1 if request.scale == "smoke" else FOLDS
     ndcg = OfflineNDCG(queries.test, by_query=True)

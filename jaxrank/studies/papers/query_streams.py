@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 USERS = ("perfect", "navigational", "informational")
 FOLDS = 5
+TRIES = {"smoke": 0, "laptop": 12, "paper": 12}  # by how many values a grid is widened at most
 # The losses of rankers that are trained on labels, and their λ: RankNet's loss is a mean over pairs, LambdaLoss a sum.
 OFFLINE: dict[str, losses.Loss] = {"offline RankNet": losses.ranknet, "offline LambdaLoss": losses.lambda_loss}
 _STRENGTHS: dict[losses.Loss, tuple[float, ...]] = {
