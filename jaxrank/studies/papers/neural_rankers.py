@@ -6,9 +6,9 @@ that RankNet trained on the labels, which say whether there is anything for a ne
 that on test queries; that on the stream's own queries, beside it, tells what was not learnt from what was learnt and
 does not carry over to other queries.
 
-η of every online ranker, or PairRank's λ, and λ of the offline ones are set by the best NDCG@10 on validation queries,
-the same for all users, in runs of a quarter of the steps; without a validation split, on a fifth of the training
-queries. Everything else is as the policies' defaults are.
+η of every online ranker, or PairRank's λ, and λ of the offline ones are set on validation queries, the same for all
+users, as ``query_streams`` scores them, but in runs of a quarter of the steps and, without a validation split, on one
+fifth of the training queries. Everything else is as the policies' defaults are.
 """
 
 from typing import TYPE_CHECKING, Any
