@@ -3,14 +3,14 @@
 A verdict is a line of a figure's page that begins with "- **reproduced**", "- **not reproduced**" or "- **cannot be
 tested here**". Pages are grouped by paper, which is what their names begin with. Below a paper's title stands what
 ``reasons.md`` says of the claims that did not come out, and then a table for each page, with a row for each claim and
-the cases (click models, users, values of λ) in which it was judged so. Claims of an ordering that is not reproduced are
-counted apart where the interval is on the other side of 0: they are contradicted, and not only undecided.
+the cases (click models, users, values of λ) in which it was judged so. Claims of an ordering whose interval contains 0
+are counted apart: they are undecided, and not contradicted.
 """
 
 import re
 from pathlib import Path
 
-from jaxrank.output.report import OPPOSITE, VERDICTS
+from jaxrank.output.report import OPPOSITE, UNDECIDED, VERDICTS
 from jaxrank.output.tables import markdown
 
 PAPERS = {
@@ -22,7 +22,7 @@ PAPERS = {
 # "- **word**: case: claim (number [interval]; why)." Some claims are about no single case.
 TEXT = r"(?:[^()]|\([^()]*\))*"
 VERDICT = re.compile(rf"- \*\*({'|'.join(VERDICTS)})\*\*: (?:({TEXT.replace('[^', '[^:')}?): )?(.*?) \(({TEXT})\)\.")
-WHY = re.compile(f"; (the interval contains 0|{OPPOSITE})$")  # as the column and the interval say
+WHY = re.compile(f"; ({UNDECIDED}|{OPPOSITE})$")  # as the column and the interval say
 
 
 def collect(folder: Path, reasons: str) -> str:
@@ -32,8 +32,8 @@ def collect(folder: Path, reasons: str) -> str:
         "What came out of the claims of the four papers, figure by figure. Each page has the command, the data, the "
         "scale and how intervals are made; this page is written by `python benchmarks/verdicts.py`.",
         "Every interval is one of 95 %, with no correction for the number of claims. Of the claims that are not "
-        "reproduced, those of the other way round are contradicted: the interval is on the other side of 0. Of the "
-        "rest most are undecided, for it contains 0.",
+        "reproduced, those whose interval contains 0 are undecided. The others have an interval on the other side or, "
+        "where a claim is no ordering, are judged by the number that stands with them.",
     ]
     rows, sections = [], []
     why = dict(re.findall(r"^## (\w+)\n\n(.*?)\n*(?=^## |\Z)", reasons, re.MULTILINE | re.DOTALL))
@@ -45,11 +45,11 @@ def collect(folder: Path, reasons: str) -> str:
             if lines:
                 found = [parse(line) for line in lines]
                 counts = [sum(word == each for word, *_ in found) for each in VERDICTS]
-                counts.insert(2, sum(OPPOSITE in line for line in lines))
+                counts.insert(2, sum(UNDECIDED in line for line in lines))
                 rows.append([f"[{page.stem}]({page.name})", *map(str, counts)])
                 command = next((line for line in text.splitlines() if line.startswith("`jaxrank")), "")
                 sections += [f"### {page.stem}", command, _by_claim(found)]
-    header = ["page", *VERDICTS[:2], "of these the other way round", *VERDICTS[2:]]
+    header = ["page", *VERDICTS[:2], "of these undecided", *VERDICTS[2:]]
     return "\n\n".join([*parts, markdown(header, rows), *sections]) + "\n"
 
 

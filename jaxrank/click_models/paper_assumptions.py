@@ -24,7 +24,7 @@ import numpy as np
 from jaxrank.core.checks import integer
 from jaxrank.core.pytrees import over_instances
 from jaxrank.core.ranking import top_items
-from jaxrank.core.types import Array, ClickModel, by_position, require
+from jaxrank.core.types import BY_POSITION, Array, ClickModel, by_position, require
 
 NAMES = ("product", "A1", "A2", "A3", "A4", "A5")  # of BubbleRank; 2 to 6 of BatchRank, but for A1
 
@@ -54,7 +54,7 @@ def assumptions(
     require("click_model", click_model)
     num_items = click_model.attraction.shape[-1]
     size = integer("list_size", num_items if list_size is None else list_size, 1, num_items, " items")
-    for name in ("examination", "termination"):
+    for name in BY_POSITION:
         positions = by_position(click_model, name)
         if positions is not None and positions.shape[-1] < size:
             of = f"{positions.shape[-1]} positions of {type(click_model).__name__}.{name}"

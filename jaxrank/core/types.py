@@ -178,8 +178,11 @@ def reward_gap(model: ClickModel, better: Array, worse: Array, top: int | None =
     return model.reward(better, top) - model.reward(worse, top)
 
 
+BY_POSITION = ("examination", "termination", "examination_after", "relative_rate")  # whose last axis is of positions
+
+
 def by_position(model: ClickModel, name: str) -> Array | None:
-    """float[K]: the model's ``examination`` or ``termination`` by position; None if it has none."""
+    """float[…, K]: one of the model's ``BY_POSITION``; None if it has none."""
     return getattr(model, name, None)
 
 

@@ -115,7 +115,7 @@ def topic_bandit(
     CascadeLinUCB have nothing to lose: their regret is below 1 where the paper has 261 and 149. With β* as least
     squares gives it, it is 193 and 105, and the order of the policies is nearly the published one for all λ. So
     ``normalize_relevance=False`` is very likely what the paper ran. At λ = 0 β* plays no part. There CascadeHybrid has
-    487 and CascadeLSB 325 where the paper has 903 and 751 on other data; on MovieLens small both have 700 to 720.
+    487 and CascadeLSB 325 where the paper has 903 and 751 on other data; on MovieLens small they have 722 and 700.
 
     Args:
       ratings: what ``movielens``, ``yahoo_music`` or ``synthetic_ratings`` returned.
@@ -146,7 +146,7 @@ def topic_bandit(
     _, singular, factors = np.linalg.svd(train, full_matrices=False)
     features = _to_length_one(factors[:num_features].T * singular[:num_features])
     relevance = np.linalg.lstsq(features, test.T, rcond=None)[0].T
-    relevance = _to_length_one(relevance) if switch("normalize_relevance", normalize_relevance) else relevance
+    relevance = _to_length_one(relevance) if normalize_relevance else relevance
     whole_test = np.array_split(ratings.attractive[order], 2)[1]
     return TopicBandit(
         topics=_topic_coverage(train, topics),

@@ -75,7 +75,9 @@ def two_way_interval(values: "xarray.DataArray") -> tuple["xarray.DataArray", "x
 
 def has_own_queries(values: "xarray.DataArray") -> bool:
     """Is every query in one run only, of several?"""
-    return values.sizes["seed"] > 1 and bool((values.notnull().sum("seed") <= 1).all())
+    scored = values.notnull()
+    runs = scored.any([dim for dim in values.dims if dim != "seed"]).sum()
+    return int(runs) > 1 and bool((scored.sum("seed") <= 1).all())
 
 
 def two_way_difference(values: "xarray.DataArray", other: "xarray.DataArray") -> tuple[float, float, float]:

@@ -20,17 +20,23 @@ if TYPE_CHECKING:
 
 
 _ALIKE = 0.05
-OPPOSITE = "it is the other way round"  # what ``signed`` says of a claim that is contradicted
+# What ``signed`` says of a claim that is not reproduced.
+OPPOSITE, UNDECIDED = "it is the other way round", "the interval contains 0"
 VERDICTS = ("reproduced", "not reproduced", "cannot be tested here")
-_HOW = "Verdicts on the paper's claims. A difference is of two policies in the same lanes, with its 95 % interval: by "
-_SIDE = " A claim is reproduced if the interval is on the published side of 0."
-HOW = (
-    f"{_HOW}Student's t over queries or users, of means over seeds, and over seeds where there is one query or user."
-    f"{_SIDE}"
-)
-HOW_TWO_WAYS = (
-    f"{_HOW}Student's t over test queries, of means over runs, and over runs, of means over test queries; the squares "
-    f"of both half-widths are added.{_SIDE}"
+
+
+def how(over: str) -> str:
+    """What stands above verdicts: over what Student's t is taken, and when a claim is reproduced."""
+    return (
+        "Verdicts on the paper's claims. A difference is of two policies in the same lanes, with its 95 % interval: by "
+        f"Student's t over {over}. A claim is reproduced if the interval is on the published side of 0."
+    )
+
+
+HOW = how("queries or users, of means over seeds, and over seeds where there is one query or user")
+HOW_TWO_WAYS = how(
+    "test queries, of means over runs, and over runs, of means over test queries; the squares of both half-widths are "
+    "added"
 )
 
 
@@ -77,7 +83,7 @@ def signed(claim: str, side: str, found: tuple[float, float, float], digits: int
         word, why = "reproduced", ""
     else:
         opposite = max(sign * low, sign * high) < 0
-        word, why = "not reproduced", f"; {OPPOSITE}" if opposite else "; the interval contains 0"
+        word, why = "not reproduced", f"; {OPPOSITE if opposite else UNDECIDED}"
     return judged(word, claim, _interval(found, digits) + why)
 
 

@@ -15,7 +15,7 @@ from jaxrank.core import own_code, registry
 from jaxrank.core.checks import choice, integer, renamed
 from jaxrank.core.limits import refuse_beyond
 from jaxrank.core.pytrees import num_instances, take_instances
-from jaxrank.core.types import Environment, Policy, learns_ranker
+from jaxrank.core.types import BY_POSITION, Environment, Policy, learns_ranker
 from jaxrank.datasets import (
     letor,
     movielens,
@@ -239,8 +239,7 @@ def _click(
 
 def _positions(model: Any) -> int:
     """All items, or as many as the model has positions for."""
-    names = ("attraction", "examination", "termination", "examination_after", "relative_rate")
-    return min(getattr(model, name).shape[-1] for name in names if hasattr(model, name))
+    return min(getattr(model, name).shape[-1] for name in ("attraction", *BY_POSITION) if hasattr(model, name))
 
 
 def _topics(

@@ -59,3 +59,6 @@ def test_bad_options_are_refused():
     ):
         assumptions(few)
     assert violated(few, list_size=2) == set()
+    rates = jr.click_models.RankDocumentClickRate(ATTRACTION, np.ones((4, 2)))
+    with pytest.raises(ValueError, match="list_size must be at most the 2 positions of RankDocumentClickRate"):
+        assumptions(rates)

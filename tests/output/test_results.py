@@ -165,6 +165,15 @@ def test_the_error_over_runs_stands_alone_where_every_run_has_queries_of_its_own
     np.testing.assert_allclose(error, noise.mean(axis=2).std(axis=1, ddof=1) / np.sqrt(folds))
 
 
+def test_one_run_beside_the_missing_ones_of_another_policy_is_no_fold():
+    """Its error is over queries alone, as if it had been run alone."""
+    table = np.random.default_rng(0).normal(size=(6, 4))
+    table[:, 1:] = np.nan
+    values = xarray.DataArray(table, dims=("query", "seed"))
+    np.testing.assert_allclose(two_way_interval(values), two_way_interval(values[:, :1]))
+    assert np.isfinite(two_way_error(values)[1])
+
+
 def test_missing_seeds_do_not_count():
     """A policy with 3 seeds among others with 20 has the errors and intervals of 3."""
     some = xarray.DataArray([1.0, 2.0, 6.0], dims="seed")

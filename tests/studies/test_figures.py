@@ -2,10 +2,22 @@
 
 import numpy as np
 import pytest
+import xarray
 
 import jaxrank as jr
 from jaxrank.command.cli import main
-from jaxrank.studies.papers import BOUNDED, FIGURES, FigureRequest, query_streams, reproduce
+from jaxrank.output.intervals import has_own_queries
+from jaxrank.studies.papers import (
+    BOUNDED,
+    FIGURES,
+    FigureRequest,
+    imperfect_clicks,
+    nonstationary,
+    pairrank,
+    query_streams,
+    reproduce,
+    unknown_examination,
+)
 
 # An independent simulation of the same 60 queries: violations in the first 100 steps in CM, DCM, PBM.
 EXPECTED = {
@@ -106,6 +118,43 @@ def test_folds_share_the_seeds_and_data_with_three_grades_have_users_for_three(t
     assert [query_streams.users(queries, "perfect").num_grades for queries in (few, many)] == [3, 5]
 
 
+def test_a_fold_counts_once_whatever_the_number_of_its_seeds(tmp_path, monkeypatch):
+    def of_fold(request, zoom):
+        number, seeds = int(request.data[-1]), request.num_seeds("PairRank_C", 9)
+        values = number * np.ones((1, 1, seeds, 1)) + np.arange(seeds)[:, None]
+        coords = {"policy": ["PairRank_C"], "user": ["perfect"], "seed": range(seeds), "query": [" query 0"]}
+        attrs = {"chosen": f"λ = {number}", "wall_time_seconds": 2.0}
+        return xarray.Dataset({"of query": (("policy", "user", "seed", "query"), values)}, coords, attrs)
+
+    for number in (1, 2, 3):
+        (tmp_path / f"Fold{number}").mkdir()
+    monkeypatch.setattr(pairrank, "_of_fold", of_fold)
+    found = pairrank._runs.__wrapped__(FigureRequest(data=str(tmp_path), seeds=("12",)), False)
+    assert (found.attrs["folds"], found.attrs["wall_time_seconds"], found.sizes["seed"]) == (3, 6.0, 3)
+    assert found.attrs["chosen"] == "Fold1: λ = 1. Fold2: λ = 2. Fold3: λ = 3"
+    assert list(found["query"].values) == [f"Fold{number} query 0" for number in (1, 2, 3)]
+    of_query = found["of query"].squeeze()
+    np.testing.assert_array_equal(np.diag(of_query), np.array([1, 2, 3]) + 1.5)
+    assert has_own_queries(of_query) and of_query.isnull().sum() == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("nonstationary", "CascadeKLUCB"), ("unknown-examination", "TopRank"), ("delay", "CascadeTS")]
+)
+def test_policies_can_be_left_out(name, left, tmp_path):
+    every = {
+        "nonstationary": [*nonstationary.STATIC, *nonstationary.ADAPTIVE],
+        "unknown-examination": [
+            *unknown_examination.UNKNOWING,
+            *("PBMUCB", "PBMTS", "PBMUCB, χ = 1", "PBMUCB, χ upside down"),
+        ],
+        "delay": [make.__name__ for make in imperfect_clicks.POLICIES],
+    }[name]
+    seeds = tuple(f"{policy}=0" for policy in every if policy != left)
+    report = reproduce(name, FigureRequest(out=tmp_path, seeds=seeds, num_queries=2))
+    assert list(report.result["policy"].values) == [left] and f"| {left} |" in report.table
+
+
 def test_the_number_of_queries_is_refused_where_the_data_have_theirs(tmp_path, capsys):
     assert main(["reproduce", "pairrank-fig3", "--queries", "3", "--out", str(tmp_path)]) == 2
     assert "--queries must be left out: pairrank-fig3 takes all queries of its data; got 3" in capsys.readouterr().err
@@ -167,6 +216,11 @@ def test_a_bound_is_refused_where_there_is_none(name, tmp_path, capsys):
         ("bubblerank-fig1", ["--seeds", "BubbleRank=0"], r"--seeds must not leave out BubbleRank"),
         ("batchrank-fig1", ["--seeds", "CascadeKLUCB=0"], r"--seeds must not leave out CascadeKLUCB"),
         ("cascadehybrid-fig1", ["--seeds", "CascadeLSB=0"], r"--seeds must not leave out CascadeLSB"),
+        ("nonstationary", ["--seeds", "CascadeKLUCB=0"], r"--seeds must not leave out CascadeKLUCB"),
+        ("unknown-examination", ["--seeds", "TopRank=0"], r"--seeds must not leave out TopRank"),
+        ("pairrank-tuning", ["--seeds", "PairRank=0"], r"--seeds must not leave out PairRank"),
+        ("pairrank-fig3", ["--seeds", "PDDG=2"], r"--seeds must be of policies of this figure, PairRank_C, Pair"),
+        ("unbiased-learning", ["--seeds", "IPW=2"], r"--seeds must be one number in this figure; got 'IPW'"),
     ],
 )
 def test_options_that_a_figure_cannot_follow_are_refused_before_it_runs(name, options, message, tmp_path, capsys):

@@ -4,7 +4,7 @@ import dataclasses
 import os
 import shlex
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -114,6 +114,15 @@ def shared(request: FigureRequest) -> FigureRequest:
     return dataclasses.replace(request, data=data, out=FigureRequest.out, format="png", bound=False)
 
 
+def refuse_unknown(request: FigureRequest, policies: Iterable[str]) -> None:
+    """Refuses numbers of seeds of other policies than the figure's."""
+    known = list(policies)
+    for asked in request.asked_seeds():
+        if asked and asked not in known:
+            allowed = f"of policies of this figure, {', '.join(known)}" if known else "one number in this figure"
+            raise ValueError(f"seeds must be {allowed}; got {asked!r}")
+
+
 def refuse_without(request: FigureRequest, *policies: str) -> None:
     """Refuses a request that leaves out one of the policies, which the figure is about, before anything runs."""
     for policy in policies:
@@ -149,9 +158,7 @@ def run(
 
     A policy with fewer seeds than the others has NaN for the missing ones. ``own`` are the options of single policies.
     """
-    unknown = [asked for asked in request.asked_seeds() if asked and asked not in policies]
-    if unknown:
-        raise ValueError(f"seeds must be of policies of this figure, {', '.join(policies)}; got {unknown[0]!r}")
+    refuse_unknown(request, policies)
     runs = {}
     chosen = {label: policy for label, policy in policies.items() if request.num_seeds(label, num_seeds) > 0}
     for label, policy in chosen.items():

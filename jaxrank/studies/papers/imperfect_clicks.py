@@ -65,7 +65,7 @@ def delay(request: FigureRequest) -> Report:
     policies = {make.__name__: Delayed(make(), delays, kind="geometric") for make in POLICIES}
     result = _run(request, "delay", policies, _environment(request, size), size)
     lines = [f"Claims about the regret at step {size.num_steps:,}. {HOW}", ""]
-    for policy in policies:
+    for policy in map(str, result["policy"].values):
         of_policy = result["regret"].sel(policy=policy).isel(step=-1)
         gap = paired(of_policy.isel(delay=-1), of_policy.isel(delay=0))
         claim = f"{policy}: a mean delay of {delays[-1]:,} adds at most the highest regret of so many steps"
@@ -92,7 +92,7 @@ def corruption(request: FigureRequest) -> Report:
     ]
     result = xarray.concat(by_budget, dim=xarray.Variable("budget", list(budgets)), combine_attrs="override")
     lines = [f"Claims about the regret at step {size.num_steps:,}. {HOW}", ""]
-    for policy in policies:
+    for policy in map(str, result["policy"].values):
         of_policy = result["regret"].sel(policy=policy).isel(step=-1)
         gap = paired(of_policy.isel(budget=-1), of_policy.isel(budget=0))
         lines.append(_judged(f"{policy}: {budgets[-1]:,} steps with hidden clicks cost regret", gap, gap[0] > gap[1]))

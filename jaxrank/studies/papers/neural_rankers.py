@@ -26,7 +26,7 @@ from jaxrank.output.plotting import Entries, draw_curves, legend_below, panels
 from jaxrank.output.report import Report
 from jaxrank.output.tables import markdown
 from jaxrank.policies import PDGD, NeuralPDGD, OLLambdaRank, OLRankNet, P2NeurRank, PairRank
-from jaxrank.studies.papers.figure import FigureRequest, Size, run
+from jaxrank.studies.papers.figure import FigureRequest, Size, refuse_unknown, run
 from jaxrank.studies.papers.query_streams import (
     USERS,
     Grids,
@@ -72,6 +72,7 @@ def figure(request: FigureRequest) -> Report:
     size, smoke = _SIZES[request.scale], request.scale == "smoke"
     queries = read_queries(request, size.num_queries)
     policies = _policies()
+    refuse_unknown(request, policies)
     if smoke:  # every policy is compiled, which is what takes the time
         policies = {label: policies[label] for label in ("PDGD, linear", "PDGD, MLP", "P2NeurRank, MLP")}
     grids: Grids = {

@@ -40,16 +40,17 @@ from jaxrank.output.plotting import (
     plain_ticks,
     styles,
 )
-from jaxrank.output.report import HOW, HOW_TWO_WAYS, Report, alike, between, judged, signed, verdict
+from jaxrank.output.report import HOW_TWO_WAYS, Report, alike, between, how, judged, signed, verdict
 from jaxrank.output.results import describe_error, error_over_seeds, mean_and_error
 from jaxrank.output.tables import TWO_WAY_ERRORS, markdown, plus_minus, with_both_errors
 from jaxrank.policies import DBGD, MGD, PDGD, EpsilonGreedy, PairRank, SGDRankNet
-from jaxrank.studies.papers.figure import FigureRequest, Size, run, shared
+from jaxrank.studies.papers.figure import FigureRequest, Size, refuse_unknown, refuse_without, run, shared
 from jaxrank.studies.papers.query_streams import (
     FOLDS,
     OFFLINE,
     TRIES,
     USERS,
+    Grids,
     by_user,
     folds,
     folds_of,
@@ -117,6 +118,10 @@ def _runs(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
 
 
 def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
+    policies = {label: POLICIES[label]() for label in POLICIES if label.startswith("PairRank_C") or not zoom}
+    if zoom:  # hyper-parameters with which blocks are small on all three datasets
+        policies["PairRank_C (λ = 0.1, α = 0.01)"] = PairRank(regularization=0.1, alpha=0.01)
+    refuse_unknown(request, policies)
     size = _SIZES[request.scale]
     queries = read_queries(request, size.num_queries)
     tries = TRIES[request.scale]
@@ -133,12 +138,11 @@ def _of_fold(request: FigureRequest, zoom: bool) -> "xarray.Dataset":
         of_labels[label] = np.asarray(ndcg.of_scores(queries.test.features @ best))
         chosen_of_labels.append(text)
     name = f"pairrank-fig3-{request.stop_at}"
-    policies = {label: POLICIES[label]() for label in POLICIES if label.startswith("PairRank_C") or not zoom}
-    grids = two_of_each(TUNED) if request.scale == "smoke" else TUNED
+    runs = {label for label in policies if request.num_seeds(label, size.num_seeds) > 0}
+    grids: Grids = {label: grid for label, grid in TUNED.items() if runs & {label, label.replace("_C", "_R")}}
+    grids = two_of_each(grids) if request.scale == "smoke" else grids
     policies, chosen = tuned(queries, request, name, policies, grids, size.num_steps, tries, num_folds)
-    if zoom:  # hyper-parameters with which blocks are as small as published
-        policies["PairRank_C (λ = 0.1, α = 0.01)"] = PairRank(regularization=0.1, alpha=0.01)
-    else:  # both PairRanks have the same hyper-parameters
+    if not zoom:  # both PairRanks have the same hyper-parameters
         policies["PairRank_R"] = dataclasses.replace(cast(Any, policies["PairRank_C"]), exploration="random")
     blocks = BlockSizes(num_queries=_BLOCK_QUERIES, top=queries.train.max_documents)
     with_blocks = {"probes": probes | {"blocks": blocks}}  # figures 3 to 5 have the same runs, and leave the blocks out
@@ -210,10 +214,10 @@ def _repeated(result: "xarray.Dataset") -> str:
 
 def _chosen(result: "xarray.Dataset") -> str:
     """What was tuned, and to which value; and what else the reader of a table asks."""
-    how = f"Chosen on validation queries, online in runs of {int(result['step'][-1]):,} steps"
+    told = f"Chosen on validation queries, online rankers in runs of {int(result['step'][-1]):,} steps"
     folds = " A run is the mean over the seeds of a fold." if result.attrs["folds"] > 1 else ""
     users = f"Users may stop at every {result.attrs['stop_at']}, also beside policies as released."
-    return f"{how}: {result.attrs['chosen']}.{folds}\n\n{users} DBGD and MGD interleave by team draft, as printed."
+    return f"{told}: {result.attrs['chosen']}.{folds}\n\n{users} DBGD and MGD interleave by team draft, as printed."
 
 
 _ONLINE = ("SGDRankNet", "PDGD", "EpsilonGreedy")  # the baselines that are not of DBGD's kind
@@ -271,8 +275,8 @@ def fig3(request: FigureRequest) -> Report:
         ("EpsilonGreedy", "below", "SGDRankNet"),
         ("EpsilonGreedy", "below", "MGD"),
     )
-    how = f"{HOW} Over {_repeated(result)}:" if has_own_queries(last) else HOW_TWO_WAYS
-    lines = [f"{how} NDCG@10 at the end, of {last.sizes['query']} test queries with a relevant document:", ""]
+    told = how(_repeated(result)) if has_own_queries(last) else HOW_TWO_WAYS
+    lines = [f"{told} NDCG@10 at the end, of {last.sizes['query']} test queries with a relevant document:", ""]
     lines += _verdicts(result, "ndcg@10 of query", 4, own, two_ways=True)
     if {"SGDRankNet", "PDGD"} <= set(last["policy"].values):
         for user in USERS:
@@ -314,7 +318,7 @@ def fig4(request: FigureRequest) -> Report:
     misordered = by_user(result, "regret", 0).replace("regret at", "mis-ordered pairs with a shown one, steps 1 to", 1)
     own = (*_EXPLORATION, ("SGDRankNet", "above", "EpsilonGreedy"), ("SGDRankNet", "above", "PDGD"))  # Sec. 4.2.2
     zero = "The NDCG@10 of a query without a relevant document counts as 0."
-    lines = [f"{HOW} cndcg at the end, over {_repeated(result)}:", "", *_verdicts(result, "cndcg", 1, own)]
+    lines = [f"{how(_repeated(result))} cndcg at the end:", "", *_verdicts(result, "cndcg", 1, own)]
     lines += _especially(result["cndcg"].isel(step=-1))
     return report._replace(table="\n\n".join([report.table, zero, misordered, "\n".join(lines)]))
 
@@ -353,7 +357,7 @@ def fig5(request: FigureRequest) -> Report:
     report = _by_user(result, first, 3)
     own = tuple((policy, "above", duel) for policy in _ONLINE for duel in _DUELS)  # Sec. 4.2.3
     lines = [
-        f"{HOW} {first}, at the end if no step is named, over {_repeated(result)}:",
+        f"{how(_repeated(result))} {first}, at the end if no step is named:",
         "",
         *_verdicts(result, first, 3, own),
     ]
@@ -463,7 +467,6 @@ def fig7(request: FigureRequest) -> Report:
     looks = styles(f"step {int(values['step'][m]):,}" for m in marks)
     for m, (label, look) in zip(marks, looks.items(), strict=True):
         sizes = values.sel(user="informational").isel(step=m).values[1:]
-        sizes = np.trim_zeros(sizes, "b")  # ranks that no query has
         axes[0].plot(np.arange(1, len(sizes) + 1), sizes, label=label, **look)
     policy = str(values["policy"].values)
     axes[0].set(xlabel="Rank", ylabel="Size of the block", title=f"{policy}, informational")
@@ -479,7 +482,7 @@ def fig7(request: FigureRequest) -> Report:
         ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.1), ncols=2, frameon=False, fontsize="small")
     header = [f"number of blocks, {policy}", *(f"at {int(values['step'][m]):,}" for m in marks)]
     text = f"Means over runs and the first {_BLOCK_QUERIES} training queries; a rank counts in queries that have it."
-    lines = [f"{HOW} Over {_repeated(result)}:", "", *_middle_blocks(result["blocks"].isel(policy=0))]
+    lines = [how(_repeated(result)), "", *_middle_blocks(result["blocks"].isel(policy=0))]
     return Report(result, figure, "\n\n".join([markdown(header, rows), text, "\n".join(lines)]))
 
 
@@ -514,6 +517,7 @@ def variants(request: FigureRequest) -> Report:
     """Not a figure of the paper: PairRank's pair rule, loss and users' stop rule, each printed and released."""
     import xarray
 
+    refuse_without(request, *VARIANTS)
     size = _SIZES[request.scale]
     queries = read_queries(request, size.num_queries)
     policies: dict[str, Policy] = {name: make() for name, make in VARIANTS.items()}
@@ -540,7 +544,7 @@ def variants(request: FigureRequest) -> Report:
         last = result[metric].isel(step=-1)
         rows = [
             [name, *(plus_minus(*mean_and_error(last.sel(policy=name, stop=stop)), digits) for stop in stops)]
-            for name in policies
+            for name in map(str, last["policy"].values)
         ]
         header = [f"{metric} at {int(result['step'][-1]):,}", *(f"stops at a {stop}" for stop in stops)]
         tables += [markdown(header, rows), _effects(last, digits)]
@@ -580,6 +584,7 @@ def tuning(request: FigureRequest) -> Report:
     """Not a figure of the paper: PairRank's loss, λ and α scored on validation queries; its defaults come from here."""
     import xarray
 
+    refuse_without(request, "PairRank")
     size = _SIZES[request.scale]
     train, held_out = folds_of(read_queries(request, size.num_queries))[0]
     options: dict[str, Any] = {"num_records": 8, "metrics": ("cndcg",), "probes": {"ndcg@10": OfflineNDCG(held_out)}}

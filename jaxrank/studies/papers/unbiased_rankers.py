@@ -26,7 +26,7 @@ from jaxrank.output.intervals import two_way_difference, two_way_interval
 from jaxrank.output.plotting import panels
 from jaxrank.output.report import Report
 from jaxrank.output.tables import counted, markdown, plus_minus
-from jaxrank.studies.papers.figure import FigureRequest
+from jaxrank.studies.papers.figure import FigureRequest, refuse_unknown
 
 if TYPE_CHECKING:
     import xarray
@@ -71,6 +71,7 @@ def unbiased_learning(request: FigureRequest) -> Report:
     """NDCG@10 of rankers learnt from clicks: IPW, affine, doubly robust, regression EM, dual learning, pairs."""
     import xarray
 
+    refuse_unknown(request, ())
     started, size = time.time(), _SIZES[request.scale]
     seeds = request.num_seeds("", size.num_seeds)
     data = synthetic_letor(size.num_queries) if request.data is None else letor(request.data)
