@@ -1,5 +1,7 @@
 """The papers' figures at smoke scale, and the numbers of theirs that take seconds."""
 
+import inspect
+
 import numpy as np
 import pytest
 import xarray
@@ -136,6 +138,31 @@ def test_a_fold_counts_once_whatever_the_number_of_its_seeds(tmp_path, monkeypat
     of_query = found["of query"].squeeze()
     np.testing.assert_array_equal(np.diag(of_query), np.array([1, 2, 3]) + 1.5)
     assert has_own_queries(of_query) and of_query.isnull().sum() == 6
+
+
+@pytest.mark.parametrize("folds", [1, 5])
+def test_a_setting_is_scored_by_what_it_learns_and_what_it_shows_in_lanes_that_no_figure_has(folds, monkeypatch):
+    """The second of three rates learns best and the third shows best; on both together the third is ahead by 0.01."""
+    calls = []
+
+    def simulated(sweep, environment, num_steps, *, probes, num_seeds, seed, **options):
+        calls.append((num_seeds, seed))
+        shape = (3, 3, num_seeds, 4)  # [setting, user, seed, record]
+        learnt = np.broadcast_to(np.array([0.3, 0.5, 0.4])[:, None, None, None], shape)
+        shown = np.array([0.3, 0.3, 0.42])[:, None, None, None] * np.linspace(0.25, 1, 4) * num_steps
+        dims = ("policy", "user", "seed", "step")
+        return xarray.Dataset({"validation": (dims, learnt), "ndcg": (dims, np.broadcast_to(shown, shape))})
+
+    monkeypatch.setattr(query_streams, "simulate", simulated)
+    data = jr.datasets.synthetic_letor(10)
+    queries = data if folds == 1 else data._replace(validation=None)
+    grids = {"SGDRankNet": {"learning_rate": (0.01, 0.03, 0.09)}}
+    policies = {"SGDRankNet": jr.SGDRankNet(), "PDGD": jr.PDGD()}
+    found, chosen = query_streams.tuned(queries, FigureRequest(), "name", policies, grids, 50, tries=0)
+    assert chosen == ["SGDRankNet: learning_rate 0.09 of 0.01/0.03/0.09"]
+    assert (found["SGDRankNet"].learning_rate, found["PDGD"]) == (0.09, policies["PDGD"])
+    assert calls == [(5 // folds, query_streams.TUNING_SEED)] * folds
+    assert inspect.signature(jr.simulate).parameters["seed"].default != query_streams.TUNING_SEED
 
 
 @pytest.mark.parametrize(
