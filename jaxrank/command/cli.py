@@ -4,6 +4,7 @@ import argparse
 import contextlib
 import dataclasses
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -308,6 +309,7 @@ def parser() -> argparse.ArgumentParser:
     _add_list(
         reproduce,
         "--seeds",
+        comma=r",(?! )",  # labels of policies have commas with a space
         metavar="N",
         help="repetitions, instead of the scale's; POLICY=N for one of the policies, POLICY=0 to leave it out",
     )
@@ -438,11 +440,13 @@ class _Joined(argparse.Action):
         setattr(namespace, self.dest, [value for part in values for value in part])
 
 
-def _add_list(parser: argparse.ArgumentParser, flag: str, convert: Callable[[str], Any] = str, **options: Any) -> None:
-    """An option with several values, separated by spaces or commas."""
+def _add_list(
+    parser: argparse.ArgumentParser, flag: str, convert: Callable[[str], Any] = str, comma: str = ",", **options: Any
+) -> None:
+    """An option with several values, separated by spaces or by what matches ``comma``."""
 
     def values(text: str) -> list[Any]:
-        return [convert(part) for part in text.split(",") if part]
+        return [convert(part) for part in re.split(comma, text) if part]
 
     values.__name__ = convert.__name__
     parser.add_argument(flag, nargs="+", type=values, action=_Joined, **options)

@@ -16,7 +16,7 @@ Where the paper leaves a choice:
   exp(√d): with it no pair ever becomes certain in practice.
 - The defaults are eq. 1's sum of losses, λ = 10 and α = 0.1: of 30 settings of loss, λ and α the one of the highest
   score, half of it NDCG@10 on validation queries and half cumulative NDCG@10 online, on the mean over three datasets;
-  three datasets do not tell it from its nearest rivals (benchmarks/results/pairrank-default.md).
+  three datasets tell it from none of the others (benchmarks/results/pairrank-default.md).
 - θ̂ is the minimiser of eq. 1 over all pairs so far, up to the approximations that ``_pairwise_estimate`` explains.
 
 The released code (yilingjia/PairRank) differs from print; ``PairRank.released()`` is what it does by default:

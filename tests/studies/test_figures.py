@@ -246,6 +246,7 @@ def test_a_bound_is_refused_where_there_is_none(name, tmp_path, capsys):
         ("nonstationary", ["--seeds", "CascadeKLUCB=0"], r"--seeds must not leave out CascadeKLUCB"),
         ("unknown-examination", ["--seeds", "TopRank=0"], r"--seeds must not leave out TopRank"),
         ("pairrank-tuning", ["--seeds", "PairRank=0"], r"--seeds must not leave out PairRank"),
+        ("pairrank-variants", ["--seeds", "PDGD=2,matched, sum=0"], r"--seeds must not leave out matched, sum"),
         ("pairrank-fig3", ["--seeds", "PDDG=2"], r"--seeds must be of policies of this figure, PairRank_C, Pair"),
         ("unbiased-learning", ["--seeds", "IPW=2"], r"--seeds must be one number in this figure; got 'IPW'"),
     ],
