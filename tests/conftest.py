@@ -8,6 +8,7 @@ import jaxlib
 import pytest
 
 from jaxrank.command.cli import main
+from jaxrank.engine.compiled_code import forget_if_much
 
 # The suite's time is that of XLA, which compiles thousands of small programs. Here they are not optimised, and jaxlib
 # 0.10 makes them by its older code generator: half the time. Unoptimised code rounds x·y + z once in some places and
@@ -51,8 +52,5 @@ def refusal(capsys, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module", autouse=True)
 def _forget_compiled_functions():
-    """Compiled code stays mapped until JAX forgets it, and Linux allows a process 65,530 maps: the suite needs more."""
     yield
-    maps = Path("/proc/self/maps")
-    if not maps.exists() or len(maps.read_bytes().splitlines()) > 30_000:
-        jax.clear_caches()
+    forget_if_much()

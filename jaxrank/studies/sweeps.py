@@ -19,6 +19,7 @@ import jax
 from jaxrank.core.checks import choice, switch
 from jaxrank.core.version import __version__
 from jaxrank.engine import memory
+from jaxrank.engine.compiled_code import forget_if_much
 from jaxrank.engine.estimation import Estimate, estimate, estimate_like
 from jaxrank.engine.identity import differences
 from jaxrank.engine.request import Request
@@ -154,6 +155,7 @@ def estimate_sweep(
 def _run(cell: Cell, folder: Path, progress: bool, max_memory: float | None, every: float | str) -> None:
     checkpoints = _checkpoints(folder, cell.file)
     refuse_links(folder, checkpoints)
+    forget_if_much()
     result = simulate(
         cell.policy,
         cell.world.environment,

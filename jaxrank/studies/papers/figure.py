@@ -15,6 +15,7 @@ from jaxrank.core.checks import choice, integer
 from jaxrank.core.pytrees import take_instances
 from jaxrank.core.types import ClickModel, Environment, Policy
 from jaxrank.datasets import synthetic, yandex
+from jaxrank.engine.compiled_code import forget_if_much
 from jaxrank.engine.simulation import simulate
 from jaxrank.output.intervals import difference
 from jaxrank.output.plotting import FORMATS
@@ -162,6 +163,7 @@ def run(
     runs = {}
     chosen = {label: policy for label, policy in policies.items() if request.num_seeds(label, num_seeds) > 0}
     for label, policy in chosen.items():
+        forget_if_much()
         runs[label] = simulate(
             policy,
             environment,

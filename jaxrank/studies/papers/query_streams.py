@@ -21,6 +21,7 @@ import numpy as np
 from jaxrank.click_models.graded import GradedUser, graded_user
 from jaxrank.core.types import Policy
 from jaxrank.datasets.letor_files import LetorData, letor, synthetic_letor
+from jaxrank.engine.compiled_code import forget_if_much
 from jaxrank.engine.simulation import simulate
 from jaxrank.environments.query_stream import QueryStream
 from jaxrank.learning import losses, training
@@ -143,6 +144,7 @@ def tuned(
         for number, (environment, probe) in enumerate(folds):
             of_values = quote(f"{field} {_shown(values)} fold {number}", safe=" ")
             options |= saved(request, name, "tuning", quote(label, safe=" ()"), of_values)
+            forget_if_much()
             run = simulate(sweep, environment, num_steps, probes={"validation": probe}, **options)
             learnt = run["validation"].mean(("user", "seed", "step"))
             shown = run["ndcg"].isel(step=-1).mean(("user", "seed")) / num_steps
